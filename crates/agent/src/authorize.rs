@@ -1,0 +1,100 @@
+//! The host's policy over tool calls.
+
+use std::{fmt, sync::Arc};
+
+use antiphon_types::{JsonObject, ToolCall};
+
+use crate::Memory;
+
+/// The host's policy. Synchronous for its author; a session calls it on a blocking lane beside the
+/// audio path with a deadline, after which the call is denied. An authoriser that panics denies.
+pub trait Authorizer: Send + Sync + 'static {
+    /// Decides over one call with the model's arguments, before anyone else sees it.
+    fn authorize_tool_call(&self, cx: &CallContext, call: &ToolCall) -> Verdict;
+}
+
+impl<F> Authorizer for F
+where
+    F: Fn(&CallContext, &ToolCall) -> Verdict + Send + Sync + 'static,
+{
+    fn authorize_tool_call(&self, cx: &CallContext, call: &ToolCall) -> Verdict {
+        self(cx, call)
+    }
+}
+
+/// The policy's answer to a tool call.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Verdict {
+    /// Run it with the model's arguments.
+    Allow,
+    /// Run it with exactly these arguments.
+    AllowWith(JsonObject),
+    /// Do not run it.
+    Deny(Denial),
+    /// Read the call back to the user in these words; the user's next turn decides. Once
+    /// confirmed, the call is authorised again with [`CallContext::confirmed`] set.
+    Confirm {
+        /// The words, as a question.
+        read_back: String,
+    },
+}
+
+/// Why a call is denied.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Denial {
+    /// What the model is told. `None`: a fixed text that discloses nothing.
+    pub to_model: Option<String>,
+    /// What the host's records say.
+    pub reason: String,
+}
+
+impl Denial {
+    /// A denial whose reason stays with the host.
+    pub fn private(reason: impl Into<String>) -> Self {
+        Self { to_model: None, reason: reason.into() }
+    }
+
+    /// A denial that the model is told in these words.
+    pub fn told(reason: impl Into<String>) -> Self {
+        let reason = reason.into();
+        Self { to_model: Some(reason.clone()), reason }
+    }
+}
+
+/// What a policy sees beside the call.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct CallContext {
+    /// The session.
+    pub session_id: Arc<str>,
+    /// The number of the user's turn, from 1.
+    pub turn: u64,
+    /// The session's memory; keys are prefixed with the session's id.
+    pub memory: Arc<dyn Memory>,
+    /// The user confirmed this very call after it was read back.
+    pub confirmed: bool,
+}
+
+impl CallContext {
+    /// A context for a call that was not read back.
+    pub fn new(session_id: impl Into<Arc<str>>, turn: u64, memory: Arc<dyn Memory>) -> Self {
+        Self { session_id: session_id.into(), turn, memory, confirmed: false }
+    }
+
+    /// The same, after the user's confirmation.
+    pub fn confirmed(mut self) -> Self {
+        self.confirmed = true;
+        self
+    }
+}
+
+impl fmt::Debug for CallContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CallContext")
+            .field("session_id", &self.session_id)
+            .field("turn", &self.turn)
+            .field("confirmed", &self.confirmed)
+            .finish_non_exhaustive()
+    }
+}

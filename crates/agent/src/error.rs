@@ -1,0 +1,81 @@
+//! Errors of tools and of the registry.
+
+use std::sync::Arc;
+
+use antiphon_types::Status;
+
+/// Why a tool could not do its work.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{message}")]
+#[non_exhaustive]
+pub struct ToolError {
+    /// What the model is told, unless the error is private.
+    pub message: String,
+    /// The canonical code.
+    pub status: Status,
+    /// The model gets a fixed text instead of `message`.
+    pub private: bool,
+}
+
+impl ToolError {
+    /// An error whose text the model may read.
+    pub fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into(), status: Status::Unknown, private: false }
+    }
+
+    /// An error whose text stays with the host.
+    pub fn private(message: impl Into<String>) -> Self {
+        Self { private: true, ..Self::new(message) }
+    }
+
+    /// Sets the canonical code.
+    pub fn with_status(mut self, status: Status) -> Self {
+        self.status = status;
+        self
+    }
+
+    /// The canonical code.
+    pub fn status(&self) -> Status {
+        self.status
+    }
+}
+
+/// Why a tool could not be registered.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RegistryError {
+    /// The tool has no name.
+    #[error("a tool needs a name")]
+    NoName,
+    /// Another tool has the name.
+    #[error("a tool named {0:?} is registered already")]
+    Duplicate(Arc<str>),
+    /// The input schema is not a JSON Schema.
+    #[error("the input schema of tool {name:?} is invalid: {reason}")]
+    InvalidSchema {
+        /// The tool.
+        name: Arc<str>,
+        /// What is wrong with its schema.
+        reason: String,
+    },
+}
+
+impl RegistryError {
+    /// The canonical code.
+    pub fn status(&self) -> Status {
+        match self {
+            Self::Duplicate(_) => Status::AlreadyExists,
+            Self::NoName | Self::InvalidSchema { .. } => Status::InvalidArgument,
+        }
+    }
+}
+
+/// Any error of this crate, with its canonical code.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{status}: {message}")]
+pub struct AgentError {
+    /// The canonical code.
+    pub status: Status,
+    /// What happened.
+    pub message: String,
+}

@@ -1,0 +1,105 @@
+//! Language models.
+
+use std::{pin::Pin, sync::Arc};
+
+use antiphon_types::{JsonObject, Status, ToolCallRequest, ToolDefinition, Usage};
+use async_trait::async_trait;
+use futures_core::Stream;
+
+use crate::Message;
+
+/// A model that continues a conversation, streaming.
+#[async_trait]
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a language model",
+    note = "implement `antiphon_agent::Model`"
+)]
+pub trait Model: Send + Sync + 'static {
+    /// A short constant name.
+    fn name(&self) -> &str;
+
+    /// Begins a generation. Dropping the future or the stream cancels it.
+    async fn generate(&self, request: ModelRequest) -> Result<ModelStream, ModelError>;
+}
+
+/// The chunks of one generation. After [`ModelChunk::Done`] or an error it yields nothing more.
+pub type ModelStream = Pin<Box<dyn Stream<Item = Result<ModelChunk, ModelError>> + Send>>;
+
+/// What a model is asked.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct ModelRequest {
+    /// The host's instructions.
+    pub instructions: Option<String>,
+    /// The conversation so far, oldest first. The last message is the user's or a tool's.
+    pub messages: Vec<Arc<Message>>,
+    /// The tools that the model may call.
+    pub tools: Arc<[ToolDefinition]>,
+    /// A BCP 47 language tag.
+    pub locale: Option<Arc<str>>,
+    /// At most this many tokens.
+    pub max_output_tokens: Option<u32>,
+}
+
+impl ModelRequest {
+    /// A request to continue `messages`.
+    pub fn new(messages: Vec<Arc<Message>>) -> Self {
+        Self { messages, ..Self::default() }
+    }
+}
+
+/// A piece of a generation.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum ModelChunk {
+    /// More words.
+    Text(String),
+    /// A complete call.
+    ToolCall(ToolCallRequest),
+    /// The end.
+    Done {
+        /// Why.
+        reason: ModelFinish,
+        /// What it cost, where told.
+        usage: Option<Usage>,
+        /// Kept with the model's message and given back in later requests.
+        metadata: Option<JsonObject>,
+    },
+}
+
+/// Why a generation ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ModelFinish {
+    /// The model said all, or waits for tools.
+    Stop,
+    /// It ran into the bound on tokens.
+    Length,
+    /// A filter stopped it.
+    Blocked,
+}
+
+/// Why a generation failed.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{model}: {message}")]
+#[non_exhaustive]
+pub struct ModelError {
+    /// The model's name.
+    pub model: Arc<str>,
+    /// What happened.
+    pub message: String,
+    /// The canonical code.
+    pub status: Status,
+}
+
+impl ModelError {
+    /// An error of `model`.
+    pub fn new(model: impl Into<Arc<str>>, status: Status, message: impl Into<String>) -> Self {
+        Self { model: model.into(), message: message.into(), status }
+    }
+
+    /// The canonical code.
+    pub fn status(&self) -> Status {
+        self.status
+    }
+}

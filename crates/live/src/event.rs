@@ -1,0 +1,226 @@
+//! What a provider tells a session.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use antiphon_types::{AudioFrame, ToolCallRequest, Usage};
+
+use crate::{Capabilities, Resumption};
+
+/// Names a reply within its connection. Interned once per reply: clones share.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ReplyId(pub Arc<str>);
+
+impl From<&str> for ReplyId {
+    fn from(id: &str) -> Self {
+        Self(id.into())
+    }
+}
+
+impl fmt::Display for ReplyId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// One thing that happened at the provider.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum LiveEvent {
+    /// The provider accepted the session. The first event of a connection.
+    Ready {
+        /// What this connection can do.
+        capabilities: Arc<Capabilities>,
+    },
+    /// The provider's voice activity detection heard the user begin. Whether this interrupts is
+    /// told by [`LiveEvent::Interrupted`].
+    SpeechStarted {
+        /// Where in the user's audio, in milliseconds since the connection began.
+        audio_start_ms: Option<u64>,
+    },
+    /// The user stopped.
+    SpeechStopped {
+        /// Where in the user's audio, in milliseconds since the connection began.
+        audio_end_ms: Option<u64>,
+    },
+    /// The provider stopped the active reply because the user spoke.
+    Interrupted {
+        /// Which reply; `None` where the wire does not say.
+        reply: Option<ReplyId>,
+    },
+    /// What the user said.
+    InputTranscript {
+        /// The user's item; the same for all updates of one utterance.
+        item: Arc<str>,
+        /// The words.
+        text: TextUpdate,
+        /// Who spoke, for providers that tell.
+        speaker: Option<SpeakerInfo>,
+    },
+    /// A reply began.
+    ReplyStarted {
+        /// Its id.
+        reply: ReplyId,
+        /// The request it answers, where the session asked for it.
+        request: Option<u64>,
+    },
+    /// What the agent says aloud, in words.
+    OutputTranscript {
+        /// The reply it belongs to.
+        reply: ReplyId,
+        /// The reply's item.
+        item: Arc<str>,
+        /// The words.
+        text: TextUpdate,
+    },
+    /// What the agent writes where it does not speak.
+    OutputText {
+        /// The reply it belongs to.
+        reply: ReplyId,
+        /// The reply's item.
+        item: Arc<str>,
+        /// The words.
+        text: TextUpdate,
+    },
+    /// A piece of the agent's voice, in [`Capabilities::output`].
+    Audio {
+        /// The reply it belongs to.
+        reply: ReplyId,
+        /// The reply's item.
+        item: Arc<str>,
+        /// The content part within the item.
+        content_index: u32,
+        /// The samples.
+        frame: AudioFrame,
+    },
+    /// The model wants tools to run. Arguments are complete, not checked.
+    ToolCalls {
+        /// The reply that holds the calls; `None` where the wire does not say.
+        reply: Option<ReplyId>,
+        /// The calls, in order.
+        calls: Vec<ToolCallRequest>,
+    },
+    /// The provider takes calls back.
+    ToolCallsCancelled {
+        /// Their ids.
+        ids: Vec<Arc<str>>,
+    },
+    /// The provider took the output of a call.
+    ToolResultAccepted {
+        /// The id of the call.
+        id: Arc<str>,
+    },
+    /// A reply is over.
+    ReplyDone {
+        /// Which one.
+        reply: ReplyId,
+        /// How it ended.
+        outcome: ReplyOutcome,
+        /// What it cost, where told.
+        usage: Option<Usage>,
+    },
+    /// Something went wrong and the connection goes on.
+    Error(ErrorInfo),
+    /// The provider will close soon.
+    GoingAway {
+        /// How long is left, where told.
+        time_left: Option<Duration>,
+    },
+    /// A newer handle to resume by.
+    Resumable(Resumption),
+    /// A native event that has no meaning here; counted.
+    Ignored {
+        /// The provider's own name of the event.
+        kind: Arc<str>,
+    },
+}
+
+impl LiveEvent {
+    /// The event's name for logs and recordings.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Ready { .. } => "ready",
+            Self::SpeechStarted { .. } => "speech_started",
+            Self::SpeechStopped { .. } => "speech_stopped",
+            Self::Interrupted { .. } => "interrupted",
+            Self::InputTranscript { .. } => "input_transcript",
+            Self::ReplyStarted { .. } => "reply_started",
+            Self::OutputTranscript { .. } => "output_transcript",
+            Self::OutputText { .. } => "output_text",
+            Self::Audio { .. } => "audio",
+            Self::ToolCalls { .. } => "tool_calls",
+            Self::ToolCallsCancelled { .. } => "tool_calls_cancelled",
+            Self::ToolResultAccepted { .. } => "tool_result_accepted",
+            Self::ReplyDone { .. } => "reply_done",
+            Self::Error(_) => "error",
+            Self::GoingAway { .. } => "going_away",
+            Self::Resumable(_) => "resumable",
+            Self::Ignored { .. } => "ignored",
+        }
+    }
+}
+
+/// Says whether text is a piece or the whole, so that nothing is doubled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TextUpdate {
+    /// To be appended to what came before.
+    Delta(String),
+    /// Replaces what came before; more may follow.
+    Snapshot(String),
+    /// The text is complete. `Some` replaces what came before; `None` keeps it.
+    Final(Option<String>),
+}
+
+/// How a reply ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ReplyOutcome {
+    /// The model said all it wanted, or waits for tools.
+    Completed,
+    /// The session cancelled it.
+    Cancelled,
+    /// The provider stopped it because the user spoke.
+    Interrupted,
+    /// It ran into a bound: tokens, content filter.
+    Incomplete,
+    /// It failed.
+    Failed,
+}
+
+/// A recoverable error of the provider.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ErrorInfo {
+    /// The provider's code, or a short kind such as `recognizer`.
+    pub code: Arc<str>,
+    /// The provider's words.
+    pub message: String,
+    /// The request it refuses, where known.
+    pub request: Option<u64>,
+}
+
+impl ErrorInfo {
+    /// An error that belongs to no request.
+    pub fn new(code: impl Into<Arc<str>>, message: impl Into<String>) -> Self {
+        Self { code: code.into(), message: message.into(), request: None }
+    }
+
+    /// The same error, as the refusal of `request`.
+    pub fn for_request(mut self, request: u64) -> Self {
+        self.request = Some(request);
+        self
+    }
+}
+
+/// Who spoke.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct SpeakerInfo {
+    /// The provider's label, such as `A`.
+    pub label: Option<Arc<str>>,
+    /// A known person's id.
+    pub person_id: Option<Arc<str>>,
+    /// A known person's name.
+    pub display_name: Option<Arc<str>>,
+    /// How sure the provider is, 0 to 1.
+    pub confidence: Option<f32>,
+}

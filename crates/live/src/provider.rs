@@ -1,0 +1,221 @@
+//! Providers and their connections.
+
+use std::sync::Arc;
+
+use antiphon_types::{AudioFormat, JsonObject, ToolCall};
+use async_trait::async_trait;
+use futures_core::Stream;
+use futures_sink::Sink;
+use secrecy::SecretString;
+
+use crate::{LiveCommand, LiveConfig, LiveError, LiveEvent};
+
+/// A speech-to-speech service, or a cascade that behaves like one.
+#[async_trait]
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a live provider",
+    note = "implement `antiphon_live::LiveProvider`: `name`, `capabilities` and `connect`"
+)]
+pub trait LiveProvider: Send + Sync + 'static {
+    /// A short constant name, such as `openai` or `offline`. Never empty.
+    fn name(&self) -> &str;
+
+    /// The model that a connection with this configuration would use.
+    fn model(&self, config: &LiveConfig) -> Arc<str>;
+
+    /// What a connection with this configuration could do, as far as it is known before
+    /// connecting. Refuses a configuration that cannot work. The connection's own capabilities
+    /// ([`LiveEvent::Ready`]) are the truth.
+    fn capabilities(&self, config: &LiveConfig) -> Result<Capabilities, LiveError>;
+
+    /// Opens a connection. Resolves once the provider accepted the session. Cancel safe: dropping
+    /// the future closes what it had opened.
+    async fn connect(&self, request: ConnectRequest) -> Result<Box<dyn LiveConnection>, LiveError>;
+}
+
+/// One connection: events out, commands in.
+///
+/// `poll_ready` of the sink tells whether the connection takes another command now;
+/// `start_send` refuses a bad one with a recoverable error and stays usable.
+pub trait LiveConnection:
+    Stream<Item = Result<LiveEvent, LiveError>> + Sink<LiveCommand, Error = LiveError> + Send + Unpin
+{
+    /// What this connection can do.
+    fn capabilities(&self) -> &Arc<Capabilities>;
+
+    /// Encoded bytes not yet taken by the transport. The session stops feeding audio above its
+    /// high-water mark.
+    fn unsent_bytes(&self) -> usize;
+}
+
+/// What [`LiveProvider::connect`] is given.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ConnectRequest {
+    /// The configuration.
+    pub config: Arc<LiveConfig>,
+    /// A handle to continue by, if there is one and the provider can.
+    pub resume: Option<Resumption>,
+    /// The conversation so far, for a provider that cannot resume by a handle.
+    pub history: Vec<HistoryItem>,
+    /// The number of this connection within its session, from 1.
+    pub epoch: u32,
+}
+
+impl ConnectRequest {
+    /// A first connection.
+    pub fn new(config: Arc<LiveConfig>) -> Self {
+        Self { config, resume: None, history: Vec::new(), epoch: 1 }
+    }
+
+    /// A later connection of the same session.
+    pub fn resuming(
+        config: Arc<LiveConfig>,
+        resume: Option<Resumption>,
+        history: Vec<HistoryItem>,
+        epoch: u32,
+    ) -> Self {
+        Self { config, resume, history, epoch }
+    }
+}
+
+/// One thing that was said or done before this connection.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum HistoryItem {
+    /// Words.
+    Message {
+        /// Whose.
+        role: HistoryRole,
+        /// The words; of an interrupted reply only those that were heard.
+        text: String,
+    },
+    /// A tool ran.
+    Tool {
+        /// The call.
+        call: ToolCall,
+        /// Its output.
+        response: JsonObject,
+    },
+}
+
+/// Who said a [`HistoryItem::Message`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HistoryRole {
+    /// The person.
+    User,
+    /// The agent.
+    Agent,
+}
+
+/// A handle by which a provider continues an earlier connection.
+#[derive(Clone, Debug)]
+pub struct Resumption {
+    /// The provider's handle.
+    pub handle: SecretString,
+}
+
+/// What a provider can do. What is `false` is refused before anything is sent.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Capabilities {
+    /// The format of the user's audio.
+    pub input: AudioFormat,
+    /// The format of the agent's voice.
+    pub output: AudioFormat,
+    /// Takes [`LiveCommand::Text`].
+    pub text_input: bool,
+    /// Takes [`LiveCommand::Image`].
+    pub images: bool,
+    /// Takes [`LiveCommand::Say`].
+    pub say: bool,
+    /// Takes [`LiveCommand::CreateReply`].
+    pub create_reply: bool,
+    /// Takes [`LiveCommand::CancelReply`].
+    pub cancel_reply: bool,
+    /// Takes [`LiveCommand::Truncate`].
+    pub truncate: bool,
+    /// Takes [`LiveCommand::ClearAudio`].
+    pub clear_audio: bool,
+    /// Takes tools at all.
+    pub tools: bool,
+    /// Takes [`LiveCommand::UpdateTools`].
+    pub update_tools: bool,
+    /// Takes [`LiveCommand::UpdateInstructions`].
+    pub update_instructions: bool,
+    /// Detects the user's speech by itself ([`crate::VoiceActivity::Auto`]).
+    pub voice_activity: bool,
+    /// Takes [`LiveCommand::ActivityStart`] and [`LiveCommand::ActivityEnd`]
+    /// ([`crate::VoiceActivity::Manual`]).
+    pub manual_activity: bool,
+    /// Stops its own reply when the user speaks, and says so by [`LiveEvent::Interrupted`].
+    pub interrupts: bool,
+    /// Takes tool outputs that do not stop the model from talking.
+    pub non_blocking_tools: bool,
+    /// Goes on by itself once all tool outputs of a reply are in; otherwise the session sends
+    /// [`LiveCommand::CreateReply`] after the last one.
+    pub replies_after_tools: bool,
+    /// Runs tools only after the reply that holds the calls is done.
+    pub tools_after_reply: bool,
+    /// Gives transcripts of the user's speech.
+    pub input_transcripts: bool,
+    /// Continues an earlier connection by its handle ([`ConnectRequest::resume`]).
+    pub resumption: bool,
+    /// Takes [`ConnectRequest::history`].
+    pub history: bool,
+    /// Listens and talks at the same time and never says that a turn is over.
+    pub continuous_duplex: bool,
+}
+
+impl Capabilities {
+    /// Nothing but audio in and out in these formats; switch on what there is.
+    pub const fn audio_only(input: AudioFormat, output: AudioFormat) -> Self {
+        Self {
+            input,
+            output,
+            text_input: false,
+            images: false,
+            say: false,
+            create_reply: false,
+            cancel_reply: false,
+            truncate: false,
+            clear_audio: false,
+            tools: false,
+            update_tools: false,
+            update_instructions: false,
+            voice_activity: false,
+            manual_activity: false,
+            interrupts: false,
+            non_blocking_tools: false,
+            replies_after_tools: false,
+            tools_after_reply: false,
+            input_transcripts: false,
+            resumption: false,
+            history: false,
+            continuous_duplex: false,
+        }
+    }
+
+    /// Whether `command` may be sent; the verb phrase of what cannot be done if not.
+    pub fn check(&self, command: &LiveCommand) -> Result<(), &'static str> {
+        let (able, what) = match command {
+            LiveCommand::AppendAudio(_) | LiveCommand::EndAudio => (true, ""),
+            LiveCommand::ClearAudio => (self.clear_audio, "clear the user's audio"),
+            LiveCommand::ActivityStart | LiveCommand::ActivityEnd => {
+                (self.manual_activity, "take turns by hand")
+            }
+            LiveCommand::Text { .. } => (self.text_input, "take text"),
+            LiveCommand::Image { .. } => (self.images, "take images"),
+            LiveCommand::CreateReply { .. } => (self.create_reply, "be asked for a reply"),
+            LiveCommand::Say { .. } => (self.say, "speak a given text"),
+            LiveCommand::CancelReply { .. } => (self.cancel_reply, "cancel a reply"),
+            LiveCommand::Truncate { .. } => (self.truncate, "truncate a reply"),
+            LiveCommand::ToolResponse(_) => (self.tools, "take tool outputs"),
+            LiveCommand::UpdateInstructions(_) => {
+                (self.update_instructions, "change instructions in a session")
+            }
+            LiveCommand::UpdateTools(_) => (self.update_tools, "change tools in a session"),
+        };
+        if able { Ok(()) } else { Err(what) }
+    }
+}

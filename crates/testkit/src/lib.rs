@@ -1,0 +1,1 @@
+//! Scripted providers, microphones, speakers and tools.

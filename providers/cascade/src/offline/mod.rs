@@ -1,0 +1,1 @@
+//! The offline preset: Moonshine, the phrase matcher, hibari.

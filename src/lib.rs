@@ -1,0 +1,15 @@
+//! Antiphon: a realtime voice-agent toolkit.
+
+pub use antiphon_agent as agent;
+pub use antiphon_audio as audio;
+pub use antiphon_live as live;
+pub use antiphon_types as types;
+
+pub mod policy;
+pub mod session;
+
+/// Providers, each behind the feature of its name.
+pub mod providers {
+    #[cfg(feature = "cascade")]
+    pub use antiphon_cascade as cascade;
+}

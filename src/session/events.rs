@@ -1,0 +1,337 @@
+//! What a session tells.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use antiphon_agent::Outcome;
+use antiphon_types::{JsonObject, Usage};
+use serde::Serialize;
+
+/// One event of a session.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct SessionEvent {
+    /// Milliseconds since the session started.
+    pub t_ms: u64,
+    /// The number of the connection, from 1.
+    pub epoch: u32,
+    /// The number of the user's turn, from 1; 0 before the first.
+    pub turn: u64,
+    /// What happened.
+    #[serde(flatten)]
+    pub kind: EventKind,
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum EventKind {
+    /// Connected; the first event.
+    SessionStarted {
+        /// The session.
+        session_id: Arc<str>,
+        /// The provider's name.
+        provider: Arc<str>,
+        /// The model.
+        model: Arc<str>,
+    },
+    /// The state changed.
+    State {
+        /// To this.
+        state: SessionState,
+    },
+    /// The user began to speak.
+    SpeechStarted,
+    /// The user stopped.
+    SpeechStopped,
+    /// What the user said, so far.
+    UserTranscript {
+        /// All of the utterance so far.
+        text: String,
+        /// No more comes.
+        done: bool,
+    },
+    /// The user's whole message.
+    UserMessage {
+        /// The words.
+        text: String,
+    },
+    /// What the agent says, so far.
+    AgentTranscript {
+        /// All of the reply so far.
+        text: String,
+        /// No more comes.
+        done: bool,
+    },
+    /// The agent's whole message.
+    AgentMessage {
+        /// The words; of an interrupted reply those that were heard.
+        text: String,
+        /// The user or the host cut it off.
+        interrupted: bool,
+        /// All the words that the model produced, where that is more.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        generated: Option<String>,
+    },
+    /// A reply's first audio was handed to the sink.
+    PlaybackStarted,
+    /// All queued audio was heard, or cleared.
+    PlaybackFinished,
+    /// The reply was stopped by the user's voice or by the host.
+    Interrupted,
+    /// The provider is done with the user's turn and all its audio was heard.
+    TurnFinished {
+        /// From the end of the user's speech to the first audio, where both are known.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        latency_ms: Option<u64>,
+    },
+    /// An authorised call starts.
+    ToolCall {
+        /// The call.
+        id: Arc<str>,
+        /// The tool.
+        name: Arc<str>,
+        /// The approved arguments.
+        args: JsonObject,
+    },
+    /// The policy refused a call.
+    ToolDenied {
+        /// The call.
+        id: Arc<str>,
+        /// The tool.
+        name: Arc<str>,
+        /// Why, for the host.
+        reason: String,
+    },
+    /// A call is read back to the user, who decides.
+    ToolConfirm {
+        /// The call.
+        id: Arc<str>,
+        /// The tool.
+        name: Arc<str>,
+        /// The words.
+        read_back: String,
+    },
+    /// A call that the host is to answer with `send_tool_response`.
+    HostToolCall {
+        /// The call.
+        id: Arc<str>,
+        /// The tool.
+        name: Arc<str>,
+        /// The approved arguments.
+        args: JsonObject,
+    },
+    /// A call has its one output.
+    ToolResult {
+        /// The call.
+        id: Arc<str>,
+        /// The tool.
+        name: Arc<str>,
+        /// The output.
+        response: JsonObject,
+        /// How the call ended.
+        outcome: Outcome,
+    },
+    /// The session prompts the model by itself.
+    HostPrompt(HostPrompt),
+    /// The workflow is at another step.
+    WorkflowStep {
+        /// The step; `None` after the last.
+        step: Option<Arc<str>>,
+    },
+    /// A lost connection is replaced.
+    Reconnecting {
+        /// Which attempt, from 1.
+        attempt: u32,
+        /// Why.
+        cause: String,
+    },
+    /// Something takes longer than it should.
+    Stalled {
+        /// What: `provider`, `hook`, `tool`.
+        what: Arc<str>,
+        /// For how long by now.
+        ms: u64,
+    },
+    /// Something went wrong and the session goes on, or says why it ends.
+    Error {
+        /// A short kind: `provider`, `tool`, `sink`, `hook`, `lagged`.
+        kind: Arc<str>,
+        /// What happened.
+        message: String,
+    },
+    /// The end; the last event.
+    SessionEnded {
+        /// Why.
+        reason: EndReason,
+        /// Counters.
+        stats: SessionStats,
+    },
+}
+
+/// The state of a session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum SessionState {
+    /// Nothing runs.
+    #[default]
+    Inactive,
+    /// Start is dialling.
+    Connecting,
+    /// Waiting for the user.
+    Listening,
+    /// The user's turn is over, or words of the model came, but no audio yet.
+    Processing,
+    /// The model's audio is being delivered.
+    Speaking,
+    /// A lost connection is being replaced.
+    Recovering,
+    /// The session is closing.
+    Deactivating,
+}
+
+impl SessionState {
+    /// The name on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Inactive => "inactive",
+            Self::Connecting => "connecting",
+            Self::Listening => "listening",
+            Self::Processing => "processing",
+            Self::Speaking => "speaking",
+            Self::Recovering => "recovering",
+            Self::Deactivating => "deactivating",
+        }
+    }
+}
+
+impl fmt::Display for SessionState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Why a session ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum EndReason {
+    /// The host stopped it.
+    Stopped,
+    /// The user was silent too long.
+    Idle,
+    /// A limit was reached.
+    Limit {
+        /// Which.
+        limit: Arc<str>,
+    },
+    /// The provider closed the connection.
+    ProviderClosed {
+        /// The close code.
+        code: u16,
+        /// Its words.
+        reason: String,
+    },
+    /// It could not go on.
+    Failed {
+        /// Why.
+        message: String,
+    },
+    /// The task or handle that owned it is gone.
+    Cancelled,
+}
+
+/// What is left when a session ended.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct EndRecord {
+    /// Why.
+    pub reason: EndReason,
+    /// Tools whose bodies go on although the session is over.
+    pub detached_tools: Vec<Arc<str>>,
+    /// Counters.
+    pub stats: SessionStats,
+}
+
+/// Counters of a session.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct SessionStats {
+    /// User turns.
+    pub turns: u64,
+    /// Replies.
+    pub replies: u64,
+    /// Replies that were cut off.
+    pub interruptions: u64,
+    /// Tool calls with an output.
+    pub tool_calls: u64,
+    /// Of these, refused by policy.
+    pub tool_denials: u64,
+    /// Connections after the first.
+    pub reconnects: u64,
+    /// Milliseconds of the user's audio dropped because the wire was slow.
+    pub uplink_dropped_ms: u64,
+    /// Audio frames of stale replies dropped.
+    pub stale_audio_frames: u64,
+    /// Tool results that came too late to be sent.
+    pub late_tool_results: u64,
+    /// Provider events without a meaning here.
+    pub ignored_events: u64,
+    /// What it cost.
+    pub usage: Usage,
+}
+
+/// A prompt that the session sends by itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct HostPrompt {
+    /// Counts up within the session, from 1; the same for all stages of one prompt.
+    pub id: u64,
+    /// What it is for.
+    pub prompt: HostPromptKind,
+    /// How far it is.
+    pub stage: HostPromptStage,
+}
+
+/// What a host prompt is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum HostPromptKind {
+    /// Asks whether the user is still there.
+    IdleReminder,
+    /// Says goodbye.
+    IdleDeactivate,
+    /// Progress of the host's own work.
+    AgentProgress,
+    /// Output that must not be trusted.
+    ToolOutput,
+}
+
+/// How far a host prompt is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum HostPromptStage {
+    /// About to be sent; may be vetoed.
+    Started,
+    /// Sent.
+    Sent,
+    /// Could not be sent.
+    SendFailed,
+    /// Vetoed.
+    Rejected,
+}
+
+/// All events of a session from the moment it was asked for.
+pub struct EventStream {
+    _private: Duration,
+}
+
+impl EventStream {
+    /// The next event; `None` after the last.
+    pub async fn next(&mut self) -> Option<SessionEvent> {
+        None
+    }
+}
