@@ -1,0 +1,32 @@
+# The two commands that matter are `make talk` and `make test`; each sets up what it lacks.
+
+.PHONY: talk test setup soak bench models help
+
+help:
+	@echo "make talk    hold a spoken conversation with the offline agent (ARGS=... are passed on)"
+	@echo "make test    everything that must hold before a change lands"
+	@echo "make soak    the long runs: property tests with many cases"
+	@echo "make bench   measurements"
+	@echo "make models  rebuild the speech models from their published packages"
+
+talk:
+	@scripts/setup.sh talk
+	cargo build --release --locked --features cli,devices
+	target/release/antiphon talk $(ARGS)
+
+test:
+	@scripts/test.sh
+
+setup:
+	@scripts/setup.sh test
+
+soak:
+	@scripts/setup.sh test
+	PROPTEST_CASES=$${CASES:-20000} cargo nextest run --locked --workspace --all-features --no-fail-fast
+
+bench:
+	cargo bench --locked --features full --bench hot_path
+	cargo bench --locked --features full --bench offline
+
+models:
+	models/build/build.sh
