@@ -1,1 +1,3 @@
 //! The offline preset: Moonshine, the phrase matcher, hibari.
+
+mod phonemes;
