@@ -33,7 +33,8 @@ pub enum Verdict {
     /// Do not run it.
     Deny(Denial),
     /// Read the call back to the user in these words; the user's next turn decides. Once
-    /// confirmed, the call is authorised again with [`CallContext::confirmed`] set.
+    /// confirmed, the call is authorised again with [`CallContext::confirmed`] set; asking again in
+    /// the same words then allows it with the model's arguments.
     Confirm {
         /// The words, as a question.
         read_back: String,
@@ -74,12 +75,15 @@ pub struct CallContext {
     pub memory: Arc<dyn Memory>,
     /// The user confirmed this very call after it was read back.
     pub confirmed: bool,
+    /// The call was authorised before and then waited for a free slot; it is authorised again
+    /// right before it starts.
+    pub waited: bool,
 }
 
 impl CallContext {
     /// A context for a call that was not read back.
     pub fn new(session_id: impl Into<Arc<str>>, turn: u64, memory: Arc<dyn Memory>) -> Self {
-        Self { session_id: session_id.into(), turn, memory, confirmed: false }
+        Self { session_id: session_id.into(), turn, memory, confirmed: false, waited: false }
     }
 
     /// The same, after the user's confirmation.
@@ -95,6 +99,7 @@ impl fmt::Debug for CallContext {
             .field("session_id", &self.session_id)
             .field("turn", &self.turn)
             .field("confirmed", &self.confirmed)
+            .field("waited", &self.waited)
             .finish_non_exhaustive()
     }
 }

@@ -69,13 +69,3 @@ impl RegistryError {
         }
     }
 }
-
-/// Any error of this crate, with its canonical code.
-#[derive(Clone, Debug, thiserror::Error)]
-#[error("{status}: {message}")]
-pub struct AgentError {
-    /// The canonical code.
-    pub status: Status,
-    /// What happened.
-    pub message: String,
-}

@@ -7,19 +7,23 @@
 mod authorize;
 mod error;
 mod executor;
+mod json;
 pub mod memory;
 mod message;
 pub mod model;
+mod read_back;
 mod registry;
+mod schema;
+mod text;
 mod tool;
 
 pub use antiphon_types as types;
 pub use authorize::{Authorizer, CallContext, Denial, Verdict};
-pub use error::{AgentError, RegistryError, ToolError};
+pub use error::{RegistryError, ToolError};
 pub use executor::{
     Admission, AdmittedCall, Executed, ExecutorLimits, Outcome, Refused, RunContext, ToolExecutor,
 };
-pub use memory::{Memory, MemoryError};
+pub use memory::{InMemory, Memory, MemoryError, ScopedMemory};
 pub use message::{Message, Part, Role};
 pub use model::{Model, ModelChunk, ModelError, ModelRequest, ModelStream};
 pub use registry::ToolRegistry;

@@ -2,12 +2,14 @@
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
-use antiphon_types::{JsonObject, ToolBehavior, ToolDefinition, ToolSpeech};
+use antiphon_types::{
+    JsonObject, Status, ToolBehavior, ToolDefinition, ToolResponseScheduling, ToolSpeech,
+};
 use async_trait::async_trait;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Memory, ToolError};
+use crate::{Memory, ToolError, executor::Bodies};
 
 /// A function of the host that a model may call. Calls run concurrently, each on a task of its own.
 #[async_trait]
@@ -37,6 +39,11 @@ pub trait Tool: Send + Sync + 'static {
         ToolBehavior::default()
     }
 
+    /// When the result of a non-blocking tool is to be spoken.
+    fn scheduling(&self) -> ToolResponseScheduling {
+        ToolResponseScheduling::default()
+    }
+
     /// How it is asked for and answered in spoken words.
     fn speech(&self) -> Option<Arc<ToolSpeech>> {
         None
@@ -54,7 +61,7 @@ pub trait Tool: Send + Sync + 'static {
     }
 
     /// Does the work. The arguments passed policy and schema. Must not block its thread: see
-    /// [`FuncTool::blocking`].
+    /// [`FuncTool::blocking`] and [`ToolContext::spawn_blocking`].
     async fn invoke(&self, cx: ToolContext, args: JsonObject) -> Result<JsonObject, ToolError>;
 
     /// All that the model is told of it.
@@ -72,7 +79,7 @@ pub trait Tool: Send + Sync + 'static {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ToolLimits {
-    /// How long a call may take. Default: 30 seconds.
+    /// How long a call may take, waiting for a free slot included. Default: 30 seconds.
     pub timeout: Duration,
     /// How many bytes of JSON an output may have. Default: 64 KiB.
     pub max_output_bytes: usize,
@@ -81,6 +88,20 @@ pub struct ToolLimits {
 impl Default for ToolLimits {
     fn default() -> Self {
         Self { timeout: Duration::from_secs(30), max_output_bytes: 64 * 1024 }
+    }
+}
+
+impl ToolLimits {
+    /// Sets how long a call may take.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Sets how many bytes of JSON an output may have.
+    pub fn max_output_bytes(mut self, bytes: usize) -> Self {
+        self.max_output_bytes = bytes;
+        self
     }
 }
 
@@ -97,7 +118,36 @@ pub struct ToolContext {
     /// The session's memory; keys are prefixed with the session's id.
     pub memory: Arc<dyn Memory>,
     /// Cancelled when the call is: by the model, the host, the end of the session, or the time-out.
+    /// A moment later the tool's future is dropped.
     pub cancelled: CancellationToken,
+    pub(crate) bodies: Arc<Bodies>,
+}
+
+impl ToolContext {
+    /// Runs `work` where blocking is allowed. It cannot be stopped from outside: long work looks at
+    /// [`ToolContext::cancelled`] now and then. Work that goes on after its call is over is
+    /// counted as detached and keeps its slot among the calls that may run at the same time.
+    ///
+    /// Errs when the call is over before the work began. A panic of `work` is the tool's.
+    pub async fn spawn_blocking<T, F>(&self, work: F) -> Result<T, ToolError>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+    {
+        let bodies = self.bodies.clone();
+        let result = tokio::task::spawn_blocking(move || {
+            let _running = bodies.begin()?;
+            Some(work())
+        })
+        .await;
+        match result {
+            Ok(Some(value)) => Ok(value),
+            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            Ok(None) | Err(_) => {
+                Err(ToolError::new("tool call cancelled").with_status(Status::Cancelled))
+            }
+        }
+    }
 }
 
 impl fmt::Debug for ToolContext {
@@ -114,9 +164,172 @@ type InvokeFuture = Pin<Box<dyn Future<Output = Result<JsonObject, ToolError>> +
 type InvokeFn = dyn Fn(ToolContext, JsonObject) -> InvokeFuture + Send + Sync;
 
 /// A tool from a closure.
+///
+/// ```
+/// use antiphon_agent::{FuncTool, ToolRegistry};
+/// use serde_json::json;
+///
+/// let registry = ToolRegistry::new();
+/// registry.must_register(FuncTool::new(
+///     "greet",
+///     "Greets a person by name.",
+///     json!({
+///         "type": "object",
+///         "properties": { "name": { "type": "string" } },
+///         "required": ["name"],
+///     }),
+///     |_cx, args| async move {
+///         let name = args["name"].as_str().unwrap_or("you");
+///         let greeting = format!("Hello, {name}!");
+///         Ok([("greeting".to_owned(), greeting.into())].into_iter().collect())
+///     },
+/// ));
+/// assert_eq!(registry.len(), 1);
+/// ```
 pub struct FuncTool {
     definition: ToolDefinition,
+    scheduling: ToolResponseScheduling,
     read_back: Option<String>,
     limits: ToolLimits,
     invoke: Box<InvokeFn>,
+}
+
+impl FuncTool {
+    /// A tool that does its work in a future. `schema` is the JSON Schema of the arguments; `None`
+    /// is a tool without parameters. What the closure does must not block its thread.
+    pub fn new<F, Fut>(
+        name: impl Into<Arc<str>>,
+        description: impl Into<Arc<str>>,
+        schema: impl Into<Option<Value>>,
+        invoke: F,
+    ) -> Self
+    where
+        F: Fn(ToolContext, JsonObject) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<JsonObject, ToolError>> + Send + 'static,
+    {
+        let mut definition = ToolDefinition::new(name, description);
+        definition.input_schema = schema.into().map(Arc::new);
+        Self {
+            definition,
+            scheduling: ToolResponseScheduling::default(),
+            read_back: None,
+            limits: ToolLimits::default(),
+            invoke: Box::new(move |cx, args| Box::pin(invoke(cx, args))),
+        }
+    }
+
+    /// A tool whose work blocks or computes for long; it runs on the blocking pool. See
+    /// [`ToolContext::spawn_blocking`].
+    pub fn blocking<F>(
+        name: impl Into<Arc<str>>,
+        description: impl Into<Arc<str>>,
+        schema: impl Into<Option<Value>>,
+        invoke: F,
+    ) -> Self
+    where
+        F: Fn(ToolContext, JsonObject) -> Result<JsonObject, ToolError> + Send + Sync + 'static,
+    {
+        let invoke = Arc::new(invoke);
+        Self::new(name, description, schema, move |cx, args| {
+            let invoke = invoke.clone();
+            async move {
+                let inner = cx.clone();
+                cx.spawn_blocking(move || invoke(inner, args)).await?
+            }
+        })
+    }
+
+    /// Sets how it is asked for and answered in spoken words.
+    pub fn speech(mut self, speech: ToolSpeech) -> Self {
+        self.definition.speech = Some(Arc::new(speech));
+        self
+    }
+
+    /// Sets the template of the words by which a call is read back before it runs.
+    pub fn read_back(mut self, template: impl Into<String>) -> Self {
+        self.read_back = Some(template.into());
+        self
+    }
+
+    /// Sets its bounds.
+    pub fn limits(mut self, limits: ToolLimits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Sets how long a call may take.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.limits.timeout = timeout;
+        self
+    }
+
+    /// Sets whether the model waits for the result.
+    pub fn behavior(mut self, behavior: ToolBehavior) -> Self {
+        self.definition.behavior = behavior;
+        self
+    }
+
+    /// Sets when the result of a non-blocking tool is to be spoken.
+    pub fn scheduling(mut self, scheduling: ToolResponseScheduling) -> Self {
+        self.scheduling = scheduling;
+        self
+    }
+
+    /// Sets the JSON Schema of the output.
+    pub fn output_schema(mut self, schema: Value) -> Self {
+        self.definition.output_schema = Some(Arc::new(schema));
+        self
+    }
+}
+
+#[async_trait]
+impl Tool for FuncTool {
+    fn name(&self) -> &str {
+        &self.definition.name
+    }
+
+    fn description(&self) -> &str {
+        &self.definition.description
+    }
+
+    fn read_back(&self) -> Option<&str> {
+        self.read_back.as_deref()
+    }
+
+    fn limits(&self) -> ToolLimits {
+        self.limits
+    }
+
+    fn input_schema(&self) -> Option<Arc<Value>> {
+        self.definition.input_schema.clone()
+    }
+
+    fn output_schema(&self) -> Option<Arc<Value>> {
+        self.definition.output_schema.clone()
+    }
+
+    fn behavior(&self) -> ToolBehavior {
+        self.definition.behavior
+    }
+
+    fn scheduling(&self) -> ToolResponseScheduling {
+        self.scheduling
+    }
+
+    fn speech(&self) -> Option<Arc<ToolSpeech>> {
+        self.definition.speech.clone()
+    }
+
+    async fn invoke(&self, cx: ToolContext, args: JsonObject) -> Result<JsonObject, ToolError> {
+        (self.invoke)(cx, args).await
+    }
+}
+
+impl fmt::Debug for FuncTool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FuncTool")
+            .field("definition", &self.definition)
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
+    }
 }

@@ -1,0 +1,254 @@
+//! The decision over a call.
+
+use std::{
+    any::Any,
+    collections::HashMap,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
+
+use antiphon_types::{JsonObject, ToolArguments, ToolCall, ToolCallRequest, ToolDefinition};
+
+use super::{
+    Admission, AdmittedCall, Outcome, Refused, ToolExecutor,
+    calls::{self, AskedBy, Entry},
+    refused,
+};
+use crate::{
+    Authorizer, CallContext, Denial, RegistryError, ToolRegistry, Verdict,
+    json::{parse_object, serialized_len},
+    read_back,
+    registry::Registered,
+    schema::Schema,
+    text::shorten,
+};
+
+/// Decisions that may be under way on the blocking pool at the same time, late ones included. A
+/// policy that hangs costs this many threads and no more; from then on calls are denied.
+pub(super) const MAX_LANES: usize = 8;
+
+/// The names that the host answers itself, with the schemas of their arguments.
+pub(super) type HostTools = HashMap<Arc<str>, Option<Arc<Schema>>>;
+
+impl ToolExecutor {
+    /// Decides over a call. No effect beside what the policy does and remembering the id: bounds,
+    /// duplicate id, parse, look up, verdict, schema of the arguments it returned, read-back.
+    ///
+    /// Runs the policy on the caller's thread for as long as it takes; see
+    /// [`ToolExecutor::admit_within`].
+    pub fn admit(&self, cx: &CallContext, request: ToolCallRequest) -> Admission {
+        let entry = calls::lock(&self.calls).enter(&request, cx.confirmed);
+        let asked = match entry {
+            Entry::New => None,
+            Entry::Confirmed(asked) => Some(asked),
+            Entry::Duplicate => return Admission::Duplicate,
+            Entry::Changed => {
+                return Admission::Refused(refused(
+                    &request,
+                    Outcome::Denied,
+                    Outcome::Denied.fixed_text(),
+                    "the confirmed call is not the one that was read back",
+                ));
+            }
+        };
+        let args = match self.parse(&request) {
+            Ok(args) => args,
+            Err(reason) => return invalid_arguments(&request, reason, None),
+        };
+        let Some(target) = self.find(&request.name) else {
+            let name: &str = &shorten(&request.name, 128);
+            let text = format!("unknown tool: {name:?}");
+            let refused = refused(&request, Outcome::UnknownTool, &text, text.clone());
+            return Admission::Refused(Refused { args: Some(args), ..refused });
+        };
+
+        let call = ToolCall { id: request.id.clone(), name: request.name.clone(), args };
+        let (args, words) = match self.authorize(cx, &call) {
+            Verdict::Allow => (call.args, None),
+            Verdict::AllowWith(args) => (args, None),
+            Verdict::Confirm { read_back } => (call.args, Some(read_back)),
+            Verdict::Deny(denial) => return denied(&request, denial, call.args),
+        };
+        if let Some(Err(reason)) = target.schema().map(|schema| schema.check(&args)) {
+            return invalid_arguments(&request, reason, Some(args));
+        }
+
+        // What the user's yes stands for: the policy's words, or the tool's with these arguments.
+        let question = match words {
+            Some(words) => Some((words, AskedBy::Policy)),
+            // The policy asked in its own words before and is content now.
+            None if asked.is_some_and(|asked| asked.by == AskedBy::Policy) => None,
+            None => target.read_back().map(|t| (read_back::fill(t, &args), AskedBy::Tool)),
+        };
+        if let Some((words, by)) = question {
+            let mut calls = calls::lock(&self.calls);
+            let shown = calls.fingerprint(&(&words, &args));
+            let answered = match asked {
+                Some(asked) => asked.shown == shown,
+                // Confirmed elsewhere, before this executor: the host vouches for it.
+                None => cx.confirmed,
+            };
+            if !answered {
+                calls.ask(&request, shown, by);
+                return Admission::Confirm { read_back: words, request };
+            }
+        }
+        let call = ToolCall { id: call.id, name: call.name, args };
+        match target {
+            Target::Tool(registered) => {
+                Admission::Run(AdmittedCall { call, registered, confirmed: cx.confirmed })
+            }
+            Target::Host(_) => Admission::Host(call),
+        }
+    }
+
+    /// [`ToolExecutor::admit`] on the blocking pool. When it has not decided after `deadline`, the
+    /// call is denied and the late answer discarded. `None` waits.
+    pub async fn admit_within(
+        &self,
+        cx: &CallContext,
+        request: ToolCallRequest,
+        deadline: Option<Duration>,
+    ) -> Admission {
+        let decision = {
+            let (this, cx, request) = (self.clone(), cx.clone(), request.clone());
+            self.on_lane(deadline, move || this.admit(&cx, request))
+        };
+        match decision.await {
+            Ok(admission) => admission,
+            Err(reason) => Admission::Refused(self.refuse(&request, Outcome::Denied, reason)),
+        }
+    }
+
+    /// Runs `decide` on the blocking pool, at most [`MAX_LANES`] at a time.
+    pub(super) async fn on_lane<T: Send + 'static>(
+        &self,
+        deadline: Option<Duration>,
+        decide: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, String> {
+        let lanes = self.lanes.clone();
+        let decision = async move {
+            // The semaphore is never closed.
+            let lane = lanes.acquire_owned().await.ok();
+            let decided = tokio::task::spawn_blocking(move || {
+                let _lane = lane;
+                decide()
+            });
+            decided.await.map_err(|error| format!("the decision failed: {error}"))
+        };
+        match deadline {
+            None => decision.await,
+            Some(deadline) => match tokio::time::timeout(deadline, decision).await {
+                Ok(decided) => decided,
+                Err(_) => Err(format!("no decision within {} ms", deadline.as_millis())),
+            },
+        }
+    }
+
+    /// The policy's verdict; a panic denies.
+    pub(super) fn authorize(&self, cx: &CallContext, call: &ToolCall) -> Verdict {
+        let Some(authorizer) = &self.authorizer else {
+            return Verdict::Allow;
+        };
+        verdict(authorizer.as_ref(), cx, call)
+    }
+
+    fn parse(&self, request: &ToolCallRequest) -> Result<JsonObject, String> {
+        let max = self.limits.max_argument_bytes;
+        let too_large = |bytes| Err(format!("{bytes} bytes, at most {max} are allowed"));
+        match &request.arguments {
+            ToolArguments::Json(text) if text.len() > max => too_large(text.len()),
+            ToolArguments::Json(text) => parse_object(text),
+            ToolArguments::Object(object) => match serialized_len(object) {
+                bytes if bytes > max => too_large(bytes),
+                _ => Ok(object.clone()),
+            },
+        }
+    }
+
+    fn find(&self, name: &Arc<str>) -> Option<Target> {
+        if let Some(registered) = self.registry.registered(name) {
+            return Some(Target::Tool(registered));
+        }
+        let tools = self.host_tools.read().unwrap_or_else(PoisonError::into_inner);
+        tools.get(name).cloned().map(Target::Host)
+    }
+}
+
+/// Who answers a call.
+enum Target {
+    Tool(Arc<Registered>),
+    Host(Option<Arc<Schema>>),
+}
+
+impl Target {
+    fn schema(&self) -> Option<&Schema> {
+        match self {
+            Self::Tool(registered) => registered.schema.as_ref(),
+            Self::Host(schema) => schema.as_deref(),
+        }
+    }
+
+    fn read_back(&self) -> Option<&str> {
+        match self {
+            Self::Tool(registered) => registered.read_back.as_deref(),
+            Self::Host(_) => None,
+        }
+    }
+}
+
+pub(super) fn verdict(authorizer: &dyn Authorizer, cx: &CallContext, call: &ToolCall) -> Verdict {
+    let decide = AssertUnwindSafe(|| authorizer.authorize_tool_call(cx, call));
+    catch_unwind(decide).unwrap_or_else(|panic| {
+        let reason = format!("the policy panicked: {}", panic_text(&*panic));
+        Verdict::Deny(Denial::private(reason))
+    })
+}
+
+/// What a panic said.
+pub(super) fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    shorten(text.unwrap_or("no text"), 1024)
+}
+
+pub(super) fn compile(
+    definitions: &[ToolDefinition],
+    registry: &ToolRegistry,
+) -> Result<HostTools, RegistryError> {
+    let mut tools = HostTools::new();
+    for definition in definitions {
+        if definition.name.trim().is_empty() {
+            return Err(RegistryError::NoName);
+        }
+        let schema = Schema::of(definition)?.map(Arc::new);
+        let taken = tools.insert(definition.name.clone(), schema).is_some();
+        if taken || registry.registered(&definition.name).is_some() {
+            return Err(RegistryError::Duplicate(definition.name.clone()));
+        }
+    }
+    Ok(tools)
+}
+
+pub(super) fn replace(host_tools: &RwLock<HostTools>, tools: HostTools) {
+    *host_tools.write().unwrap_or_else(PoisonError::into_inner) = tools;
+}
+
+fn invalid_arguments(
+    request: &ToolCallRequest,
+    reason: String,
+    args: Option<JsonObject>,
+) -> Admission {
+    let text = format!("invalid arguments: {reason}");
+    let refused = refused(request, Outcome::InvalidArguments, &text, reason);
+    Admission::Refused(Refused { args, ..refused })
+}
+
+fn denied(request: &ToolCallRequest, denial: Denial, args: JsonObject) -> Admission {
+    let text = denial.to_model.as_deref().unwrap_or(Outcome::Denied.fixed_text());
+    let refused = refused(request, Outcome::Denied, text, denial.reason);
+    Admission::Refused(Refused { args: Some(args), ..refused })
+}

@@ -1,0 +1,329 @@
+//! The one way a tool runs.
+//!
+//! [`ToolExecutor::admit`] decides, without any effect: bounds, duplicates, parsing, look-up, the
+//! policy's verdict, the schema of the arguments it approved, and whether the user is to be asked
+//! first. [`ToolExecutor::run`] consumes an [`AdmittedCall`] and yields exactly one output.
+//!
+//! Both take their time on the caller's task; [`ToolExecutor::admit_within`] moves the decision to
+//! the blocking pool and denies when it is late.
+
+mod admit;
+mod calls;
+mod run;
+
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex, RwLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use antiphon_types::{JsonObject, ToolCall, ToolCallRequest, ToolDefinition, ToolResponse};
+use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use self::{admit::HostTools, calls::Calls};
+use crate::{Authorizer, Memory, RegistryError, ToolRegistry, registry::Registered, text::shorten};
+
+pub(crate) use self::run::Bodies;
+
+/// The answer to [`ToolExecutor::admit`].
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Admission {
+    /// It may run, once.
+    Run(AdmittedCall),
+    /// It is authorised, but the host answers it itself: its name is declared without a tool.
+    Host(ToolCall),
+    /// It does not run; this is its one output.
+    Refused(Refused),
+    /// The user is to be asked. If they say yes, admit `request` again with a confirmed context;
+    /// else [`ToolExecutor::refuse`] it.
+    Confirm {
+        /// The words, as a question.
+        read_back: String,
+        /// The call as it came.
+        request: ToolCallRequest,
+    },
+    /// A call with this id was admitted or refused before; that one yields the output.
+    Duplicate,
+}
+
+/// A call that does not run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Refused {
+    /// The one output.
+    pub response: ToolResponse,
+    /// Why, as a kind.
+    pub outcome: Outcome,
+    /// Why, for the host's records; may say more than the output.
+    pub reason: String,
+    /// The arguments, where they could be parsed.
+    pub args: Option<JsonObject>,
+}
+
+/// A call that passed policy and schema. Nobody else can make or copy one.
+pub struct AdmittedCall {
+    call: ToolCall,
+    registered: Arc<Registered>,
+    confirmed: bool,
+}
+
+impl AdmittedCall {
+    /// The call with the arguments that the policy approved.
+    pub fn call(&self) -> &ToolCall {
+        &self.call
+    }
+
+    /// Gives the call up before it ran, for example because the reply that held it was
+    /// interrupted. The result is the call's one output.
+    pub fn withdraw(self, outcome: Outcome, reason: impl Into<String>) -> Refused {
+        let ToolCall { id, name, args } = self.call;
+        Refused {
+            response: ToolResponse::error(id, name, outcome.fixed_text()),
+            outcome,
+            reason: reason.into(),
+            args: Some(args),
+        }
+    }
+}
+
+impl fmt::Debug for AdmittedCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("AdmittedCall").field(&self.call).finish()
+    }
+}
+
+/// How a call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Outcome {
+    /// The tool gave a result.
+    Success,
+    /// The tool gave an error.
+    Error,
+    /// The policy refused it, erred, panicked or was late.
+    Denied,
+    /// The user did not confirm it.
+    NotConfirmed,
+    /// No tool has the name.
+    UnknownTool,
+    /// The arguments are no JSON object, or break the schema.
+    InvalidArguments,
+    /// The tool panicked.
+    Panicked,
+    /// The tool took too long.
+    TimedOut,
+    /// The model or the host took the call back.
+    Cancelled,
+    /// The reply that held it was interrupted before the call started.
+    Interrupted,
+    /// The output was larger than allowed.
+    OutputTooLarge,
+}
+
+impl Outcome {
+    /// What the model is told of this outcome where there is nothing more to tell; discloses
+    /// nothing of the host.
+    pub const fn fixed_text(self) -> &'static str {
+        match self {
+            Self::Success => "no output",
+            Self::Error | Self::Panicked => "the tool failed",
+            Self::Denied => "tool call denied by host policy",
+            Self::NotConfirmed => "the user did not confirm the tool call",
+            Self::UnknownTool => "unknown tool",
+            Self::InvalidArguments => "invalid arguments",
+            Self::TimedOut => "the tool timed out",
+            Self::Cancelled => "the tool call was cancelled",
+            Self::Interrupted => "the tool call was interrupted before it started",
+            Self::OutputTooLarge => "the output of the tool is too large",
+        }
+    }
+}
+
+/// What [`ToolExecutor::run`] needs beside the call.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct RunContext {
+    /// The session.
+    pub session_id: Arc<str>,
+    /// The number of the user's turn, from 1.
+    pub turn: u64,
+    /// The session's memory; keys are prefixed with the session's id.
+    pub memory: Arc<dyn Memory>,
+    /// Cancels the call.
+    pub cancelled: CancellationToken,
+}
+
+impl RunContext {
+    /// A context for a call that `cancelled` cancels.
+    pub fn new(
+        session_id: impl Into<Arc<str>>,
+        turn: u64,
+        memory: Arc<dyn Memory>,
+        cancelled: CancellationToken,
+    ) -> Self {
+        Self { session_id: session_id.into(), turn, memory, cancelled }
+    }
+}
+
+/// A call that ran.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Executed {
+    /// The one output.
+    pub response: ToolResponse,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// The tool's body goes on although the call is over: it blocks and ignores cancellation.
+    pub detached: bool,
+    /// What happened, for the host's records; may say more than the output.
+    pub detail: Option<String>,
+}
+
+/// Bounds over all calls.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct ExecutorLimits {
+    /// Calls that run at the same time; further ones wait, within their time-out. A detached body
+    /// counts until it ends. At least 1. Default: 16.
+    pub max_concurrent: usize,
+    /// Bytes of JSON text that arguments may have. Default: 1 MiB.
+    pub max_argument_bytes: usize,
+    /// How many call ids are remembered to recognise duplicates; the oldest is forgotten first.
+    /// Default: 4,096.
+    pub max_remembered_calls: usize,
+    /// How long the policy may take over a call that waited for a free slot and is authorised
+    /// again. `None`: no deadline. Default: 100 ms.
+    pub authorize_deadline: Option<Duration>,
+    /// How long a body may go on after its call was cancelled or timed out, to clean up, before it
+    /// is dropped. Its result does not count any more, and its call's output waits for it.
+    /// Default: 50 ms.
+    pub grace: Duration,
+}
+
+impl Default for ExecutorLimits {
+    fn default() -> Self {
+        Self {
+            max_concurrent: 16,
+            max_argument_bytes: 1024 * 1024,
+            max_remembered_calls: 4_096,
+            authorize_deadline: Some(Duration::from_millis(100)),
+            grace: Duration::from_millis(50),
+        }
+    }
+}
+
+/// Admits and runs the calls of one session. Clones share everything.
+#[derive(Clone)]
+pub struct ToolExecutor {
+    registry: Arc<ToolRegistry>,
+    authorizer: Option<Arc<dyn Authorizer>>,
+    host_tools: Arc<RwLock<HostTools>>,
+    calls: Arc<Mutex<Calls>>,
+    limits: ExecutorLimits,
+    slots: Arc<Semaphore>,
+    lanes: Arc<Semaphore>,
+    detached: Arc<AtomicU64>,
+}
+
+impl ToolExecutor {
+    /// An executor over `registry`; without an authoriser every call is allowed.
+    pub fn new(registry: Arc<ToolRegistry>, authorizer: Option<Arc<dyn Authorizer>>) -> Self {
+        let limits = ExecutorLimits::default();
+        Self {
+            registry,
+            authorizer,
+            host_tools: Arc::default(),
+            calls: Arc::new(Mutex::new(Calls::new(limits.max_remembered_calls))),
+            limits,
+            slots: Arc::new(Semaphore::new(limits.max_concurrent)),
+            lanes: Arc::new(Semaphore::new(admit::MAX_LANES)),
+            detached: Arc::default(),
+        }
+    }
+
+    /// Names that the host answers itself, with any arguments. [`ToolExecutor::set_host_tools`]
+    /// takes definitions with schemas. A tool of the registry goes before a host's of its name.
+    pub fn host_tools(self, names: impl IntoIterator<Item = Arc<str>>) -> Self {
+        let tools = names.into_iter().map(|name| (name, None)).collect();
+        admit::replace(&self.host_tools, tools);
+        self
+    }
+
+    /// Sets the bounds. Calls of before are forgotten.
+    pub fn limits(mut self, limits: ExecutorLimits) -> Self {
+        self.calls = Arc::new(Mutex::new(Calls::new(limits.max_remembered_calls)));
+        self.slots =
+            Arc::new(Semaphore::new(limits.max_concurrent.clamp(1, Semaphore::MAX_PERMITS)));
+        self.limits = limits;
+        self
+    }
+
+    /// Replaces the tools that the host answers itself; from now on their arguments are checked
+    /// against these schemas. Errs, and changes nothing, where a definition is nameless, invalid,
+    /// or has the name of another or of a registered tool.
+    pub fn set_host_tools(&self, definitions: &[ToolDefinition]) -> Result<(), RegistryError> {
+        let tools = admit::compile(definitions, &self.registry)?;
+        admit::replace(&self.host_tools, tools);
+        Ok(())
+    }
+
+    /// The tools whose calls it runs.
+    pub fn registry(&self) -> &Arc<ToolRegistry> {
+        &self.registry
+    }
+
+    /// How many calls so far left a body behind that went on after they were over.
+    pub fn detached_calls(&self) -> u64 {
+        self.detached.load(Ordering::Relaxed)
+    }
+
+    /// The one output of a call that will not run for a reason outside of the executor: the user did
+    /// not confirm it, its reply was interrupted, the session ended. The model is told the outcome's
+    /// [`Outcome::fixed_text`]. From now on another call with its id is a duplicate.
+    pub fn refuse(
+        &self,
+        request: &ToolCallRequest,
+        outcome: Outcome,
+        reason: impl Into<String>,
+    ) -> Refused {
+        calls::lock(&self.calls).settle(&request.id);
+        refused(request, outcome, outcome.fixed_text(), reason)
+    }
+}
+
+impl fmt::Debug for ToolExecutor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ToolExecutor")
+            .field("registry", &self.registry)
+            .field("limits", &self.limits)
+            .field("detached", &self.detached)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A refusal that tells the model `text`.
+fn refused(
+    request: &ToolCallRequest,
+    outcome: Outcome,
+    text: &str,
+    reason: impl Into<String>,
+) -> Refused {
+    Refused {
+        response: ToolResponse::error(
+            request.id.clone(),
+            request.name.clone(),
+            shorten(text, MAX_ERROR_BYTES),
+        ),
+        outcome,
+        reason: reason.into(),
+        args: None,
+    }
+}
+
+/// The longest text of an error for the model, in bytes.
+const MAX_ERROR_BYTES: usize = 4 * 1024;

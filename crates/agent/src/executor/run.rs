@@ -1,0 +1,332 @@
+//! The execution of an admitted call.
+
+use std::{
+    pin::Pin,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use antiphon_types::{JsonObject, ToolCall, ToolResponse};
+use tokio::{
+    sync::OwnedSemaphorePermit,
+    task::{JoinError, JoinHandle},
+    time::Sleep,
+};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::{
+    AdmittedCall, Executed, MAX_ERROR_BYTES, Outcome, RunContext, ToolExecutor, admit::panic_text,
+};
+use crate::{
+    CallContext, Denial, ToolContext, ToolError, Verdict, json::serialized_len,
+    registry::Registered, text::shorten,
+};
+
+impl ToolExecutor {
+    /// Runs an admitted call and yields exactly one output: result, error, panic, time-out,
+    /// cancellation, or a result that is too large.
+    ///
+    /// The body runs on a task of its own, so that one that blocks its thread cannot keep this
+    /// future. The tool's time-out counts from here, waiting for a free slot included; a call that
+    /// had to wait is authorised again. Dropping the future cancels the call.
+    pub async fn run(&self, call: AdmittedCall, cx: RunContext) -> Executed {
+        let AdmittedCall { call, registered, confirmed } = call;
+        // Also cancels when this future is dropped.
+        let cancelled = cx.cancelled.child_token();
+        let _on_drop: DropGuard = cancelled.clone().drop_guard();
+        let mut timeout = Box::pin(tokio::time::sleep(registered.limits.timeout));
+
+        let ready = self.ready(&call, confirmed, &cx, &cancelled, timeout.as_mut()).await;
+        let (end, detached) = match ready {
+            Err(end) => (end, false),
+            Ok(slot) => self.body(&call, &registered, slot, cx, cancelled, timeout).await,
+        };
+        end.into_executed(call, &registered, detached)
+    }
+
+    /// Waits for a free slot, and has the policy look again if it had to wait.
+    async fn ready(
+        &self,
+        call: &ToolCall,
+        confirmed: bool,
+        cx: &RunContext,
+        cancelled: &CancellationToken,
+        timeout: Pin<&mut Sleep>,
+    ) -> Result<OwnedSemaphorePermit, End> {
+        if cancelled.is_cancelled() {
+            return Err(End::of(Outcome::Cancelled, "cancelled before it started"));
+        }
+        if let Ok(slot) = self.slots.clone().try_acquire_owned() {
+            return Ok(slot);
+        }
+        let slot = async {
+            // The semaphore is never closed; were it, the call could not run.
+            let slot = self
+                .slots
+                .clone()
+                .acquire_owned()
+                .await
+                .map_err(|_| End::of(Outcome::Cancelled, "the executor is closed"))?;
+            self.authorize_again(call, confirmed, cx).await?;
+            Ok(slot)
+        };
+        tokio::select! {
+            biased;
+            () = cancelled.cancelled() => {
+                Err(End::of(Outcome::Cancelled, "cancelled while it waited for a free slot"))
+            }
+            () = timeout => Err(End::of(Outcome::TimedOut, "no free slot in its time")),
+            slot = slot => slot,
+        }
+    }
+
+    async fn authorize_again(
+        &self,
+        call: &ToolCall,
+        confirmed: bool,
+        cx: &RunContext,
+    ) -> Result<(), End> {
+        if self.authorizer.is_none() {
+            return Ok(());
+        }
+        let mut context = CallContext::new(cx.session_id.clone(), cx.turn, cx.memory.clone());
+        context.confirmed = confirmed;
+        context.waited = true;
+        let (this, again) = (self.clone(), call.clone());
+        let verdict = self
+            .on_lane(self.limits.authorize_deadline, move || this.authorize(&context, &again))
+            .await
+            .unwrap_or_else(|reason| Verdict::Deny(Denial::private(reason)));
+        match verdict {
+            Verdict::Allow => Ok(()),
+            Verdict::AllowWith(args) if args == call.args => Ok(()),
+            Verdict::Confirm { .. } if confirmed => Ok(()),
+            // The arguments were announced and perhaps read back; they cannot change any more.
+            Verdict::AllowWith(_) => {
+                Err(End::of(Outcome::Denied, "the policy changed its mind about the arguments"))
+            }
+            Verdict::Confirm { .. } => {
+                Err(End::of(Outcome::Denied, "the policy wants a confirmation now"))
+            }
+            Verdict::Deny(denial) => Err(End {
+                outcome: Outcome::Denied,
+                output: Err(denial.to_model),
+                detail: Some(denial.reason),
+            }),
+        }
+    }
+
+    /// Runs the body to its end, or to the end of its call. The flag tells that it still goes on.
+    async fn body(
+        &self,
+        call: &ToolCall,
+        registered: &Arc<Registered>,
+        slot: OwnedSemaphorePermit,
+        cx: RunContext,
+        cancelled: CancellationToken,
+        mut timeout: Pin<Box<Sleep>>,
+    ) -> (End, bool) {
+        let bodies = Arc::new(Bodies::new(slot));
+        let context = ToolContext {
+            session_id: cx.session_id,
+            call_id: call.id.clone(),
+            turn: cx.turn,
+            memory: cx.memory,
+            cancelled: cancelled.clone(),
+            bodies: bodies.clone(),
+        };
+        let task = tokio::spawn({
+            let (registered, args, bodies) =
+                (registered.clone(), call.args.clone(), bodies.clone());
+            async move {
+                let Some(_running) = bodies.begin() else {
+                    return End::of(Outcome::Cancelled, "cancelled before it started");
+                };
+                let result = registered.tool.invoke(context, args).await;
+                End::of_result(result, registered.limits.max_output_bytes)
+            }
+        });
+        let mut task = Body { task, bodies, detached: self.detached.clone() };
+
+        let over = tokio::select! {
+            biased;
+            ended = &mut task.task => return (End::of_task(ended), task.close()),
+            () = cancelled.cancelled() => End::of(Outcome::Cancelled, "cancelled while it ran"),
+            () = &mut timeout => {
+                let ms = registered.limits.timeout.as_millis();
+                End::of(Outcome::TimedOut, format!("not done after {ms} ms"))
+            }
+        };
+        cancelled.cancel();
+        if !task.ends_within(self.limits.grace).await {
+            task.task.abort();
+            // Dropping a future that yields takes no time; one that blocks its thread shows here.
+            task.ends_within(self.limits.grace).await;
+        }
+        (over, task.close())
+    }
+}
+
+/// The task of a body. Dropping it ends the body.
+struct Body {
+    task: JoinHandle<End>,
+    bodies: Arc<Bodies>,
+    detached: Arc<AtomicU64>,
+}
+
+impl Body {
+    /// Whether the body ends within `grace`. Nothing that it says counts any more.
+    async fn ends_within(&mut self, grace: Duration) -> bool {
+        tokio::time::timeout(grace, self.bodies.all_ended()).await.is_ok()
+    }
+
+    /// Lets nothing new begin, and tells whether something still runs.
+    fn close(&mut self) -> bool {
+        let running = self.bodies.close();
+        if running {
+            self.detached.fetch_add(1, Ordering::Relaxed);
+        }
+        running
+    }
+}
+
+impl Drop for Body {
+    fn drop(&mut self) {
+        self.task.abort();
+        self.bodies.close();
+    }
+}
+
+/// What runs for one call: its task and its blocking work. Holds the call's slot until all of it
+/// has ended.
+pub(crate) struct Bodies {
+    state: Mutex<BodiesState>,
+    ended: tokio::sync::Notify,
+}
+
+struct BodiesState {
+    running: usize,
+    closed: bool,
+    slot: Option<OwnedSemaphorePermit>,
+}
+
+impl Bodies {
+    fn new(slot: OwnedSemaphorePermit) -> Self {
+        let state = BodiesState { running: 0, closed: false, slot: Some(slot) };
+        Self { state: Mutex::new(state), ended: tokio::sync::Notify::new() }
+    }
+
+    /// Counts one more until the guard is dropped; `None` when the call is over.
+    pub(crate) fn begin(self: &Arc<Self>) -> Option<Running> {
+        let mut state = self.lock();
+        if state.closed {
+            return None;
+        }
+        state.running += 1;
+        Some(Running(self.clone()))
+    }
+
+    fn close(&self) -> bool {
+        let mut state = self.lock();
+        state.closed = true;
+        state.release();
+        state.running > 0
+    }
+
+    async fn all_ended(&self) {
+        loop {
+            let ended = self.ended.notified();
+            if self.lock().running == 0 {
+                return;
+            }
+            ended.await;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BodiesState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl BodiesState {
+    fn release(&mut self) {
+        if self.closed && self.running == 0 {
+            self.slot = None;
+        }
+    }
+}
+
+/// Something that runs for a call.
+pub(crate) struct Running(Arc<Bodies>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.running -= 1;
+        state.release();
+        drop(state);
+        self.0.ended.notify_waiters();
+    }
+}
+
+/// How a call ended, before it is told.
+struct End {
+    outcome: Outcome,
+    /// The output, or the error's text; `None` is the outcome's fixed one.
+    output: Result<JsonObject, Option<String>>,
+    detail: Option<String>,
+}
+
+impl End {
+    fn of(outcome: Outcome, detail: impl Into<String>) -> Self {
+        Self { outcome, output: Err(None), detail: Some(detail.into()) }
+    }
+
+    fn of_result(result: Result<JsonObject, ToolError>, max_bytes: usize) -> Self {
+        match result {
+            Ok(output) => match serialized_len(&output) {
+                bytes if bytes > max_bytes => {
+                    let text = format!(
+                        "the output of the tool is too large: {bytes} bytes, at most {max_bytes}"
+                    );
+                    Self {
+                        outcome: Outcome::OutputTooLarge,
+                        output: Err(Some(text.clone())),
+                        detail: Some(text),
+                    }
+                }
+                _ => Self { outcome: Outcome::Success, output: Ok(output), detail: None },
+            },
+            Err(error) => Self {
+                outcome: Outcome::Error,
+                output: Err((!error.private).then(|| error.message.clone())),
+                detail: Some(shorten(&error.message, MAX_ERROR_BYTES)),
+            },
+        }
+    }
+
+    fn of_task(ended: Result<Self, JoinError>) -> Self {
+        match ended.map_err(JoinError::try_into_panic) {
+            Ok(end) => end,
+            Err(Ok(panic)) => Self::of(Outcome::Panicked, panic_text(&*panic)),
+            // Only the end of the runtime aborts the task while it is waited for.
+            Err(Err(_)) => Self::of(Outcome::Cancelled, "the runtime ended"),
+        }
+    }
+
+    fn into_executed(self, call: ToolCall, registered: &Registered, detached: bool) -> Executed {
+        let ToolCall { id, name, .. } = call;
+        let mut response = match self.output {
+            Ok(output) => ToolResponse::new(id, name, output),
+            Err(text) => {
+                let text = text.as_deref().unwrap_or(self.outcome.fixed_text());
+                ToolResponse::error(id, name, shorten(text, MAX_ERROR_BYTES))
+            }
+        };
+        response.scheduling = registered.scheduling;
+        Executed { response, outcome: self.outcome, detached, detail: self.detail }
+    }
+}

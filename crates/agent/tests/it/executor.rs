@@ -1,0 +1,2 @@
+mod admit;
+mod run;
