@@ -1,0 +1,299 @@
+//! Ears: the Moonshine recogniser for English.
+
+mod cuts;
+mod tokenizer;
+
+use std::{io::Read, sync::Arc};
+
+use antiphon_types::Status;
+use async_trait::async_trait;
+use rten::{NodeId, ThreadPool, Value, ValueOrView};
+use rten_tensor::NdTensor;
+
+use super::{
+    OfflineError,
+    inference::{GivenUp, Lane, Network, unusable},
+    models::{ModelDirectory, ModelFile},
+};
+use crate::{Recognizer, SpeechError, Transcript, Utterance};
+use cuts::pieces;
+use tokenizer::Tokenizer;
+
+const NAME: &str = "moonshine";
+const SAMPLE_RATE_HZ: u32 = 16_000;
+
+/// The Moonshine "tiny" model for English: an encoder over raw 16 kHz audio and a decoder that
+/// spells the words, token by token, always taking the likeliest.
+///
+/// Utterances of more than 30 seconds are cut at their quietest places. Memory is shared by all
+/// sessions that use one `Moonshine`.
+pub struct Moonshine {
+    networks: Arc<Networks>,
+    lane: Lane,
+}
+
+impl Moonshine {
+    /// Reads, checks and prepares the model. Blocks for about a tenth of a second.
+    ///
+    /// `threads` is how many processors one recognition may use; 1 is a good choice.
+    ///
+    /// # Errors
+    ///
+    /// A model file is missing, unreadable, corrupt or unusable.
+    pub fn load(models: &ModelDirectory, threads: usize) -> Result<Self, OfflineError> {
+        Ok(Self { networks: Arc::new(Networks::load(models)?), lane: Lane::new(NAME, 1, threads) })
+    }
+}
+
+#[async_trait]
+impl Recognizer for Moonshine {
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    fn sample_rate_hz(&self) -> u32 {
+        SAMPLE_RATE_HZ
+    }
+
+    async fn recognize(&self, utterance: Utterance) -> Result<Transcript, SpeechError> {
+        let samples = samples_of(&utterance)?;
+        if !samples.iter().any(|sample| sample.abs() > SILENT) {
+            return Ok(Transcript::default());
+        }
+        let networks = Arc::clone(&self.networks);
+        let text = self
+            .lane
+            .run(move |threads, given_up| {
+                let mut words = Vec::new();
+                for piece in pieces(&samples) {
+                    let text = networks.transcribe(&samples[piece], threads, given_up)?;
+                    if !text.is_empty() {
+                        words.push(text);
+                    }
+                }
+                Ok(words.join(" "))
+            })
+            .await?;
+        Ok(Transcript::new(text))
+    }
+}
+
+/// Peak amplitude up to which a buffer holds nothing to hear; the model would invent words.
+const SILENT: f32 = 0.001;
+
+fn samples_of(utterance: &Utterance) -> Result<Vec<f32>, SpeechError> {
+    let format = utterance.audio.format;
+    if format != antiphon_types::AudioFormat::pcm16(SAMPLE_RATE_HZ) {
+        return Err(SpeechError::new(
+            NAME,
+            Status::InvalidArgument,
+            format!("audio must be 16-bit PCM at {SAMPLE_RATE_HZ} Hz, not {format:?}"),
+        ));
+    }
+    let (pairs, _) = utterance.audio.data.as_chunks::<2>();
+    Ok(pairs.iter().map(|pair| f32::from(i16::from_le_bytes(*pair)) / 32_768.0).collect())
+}
+
+/// Silence put before a piece; the first word suffers without.
+const LEAD: usize = SAMPLE_RATE_HZ as usize * 3 / 10;
+/// Silence put after a piece.
+const TAIL: usize = SAMPLE_RATE_HZ as usize / 2;
+const START_TOKEN: i32 = 1;
+const END_TOKEN: i32 = 2;
+const HEADS: usize = 8;
+const HEAD_WIDTH: usize = 36;
+
+struct Networks {
+    encoder: Network,
+    encoder_ports: EncoderPorts,
+    decoder: Network,
+    decoder_ports: DecoderPorts,
+    tokenizer: Tokenizer,
+}
+
+impl Networks {
+    fn load(models: &ModelDirectory) -> Result<Self, OfflineError> {
+        let tokenizer = Tokenizer::parse(&models.read(ModelFile::MoonshineTokenizer)?)
+            .map_err(|error| unusable(ModelFile::MoonshineTokenizer.name(), error))?;
+        let (encoder, decoder) = std::thread::scope(|scope| {
+            let encoder = scope.spawn(|| compressed(models, ModelFile::MoonshineEncoder));
+            let decoder = compressed(models, ModelFile::MoonshineDecoder);
+            let encoder = encoder.join().unwrap_or_else(|_| {
+                Err(unusable(ModelFile::MoonshineEncoder.name(), "its loader panicked"))
+            });
+            (encoder, decoder)
+        });
+        let (encoder, decoder) = (encoder?, decoder?);
+        let encoder_ports = EncoderPorts::of(&encoder)?;
+        let decoder_ports = DecoderPorts::of(&decoder)?;
+        Ok(Self { encoder, encoder_ports, decoder, decoder_ports, tokenizer })
+    }
+
+    /// The words in one piece of at most 30 seconds.
+    fn transcribe(
+        &self,
+        samples: &[f32],
+        threads: &Arc<ThreadPool>,
+        given_up: &GivenUp,
+    ) -> Result<String, SpeechError> {
+        given_up.check(NAME)?;
+        let mut padded = vec![0.0; LEAD + samples.len() + TAIL];
+        padded[LEAD..LEAD + samples.len()].copy_from_slice(samples);
+        let length = padded.len();
+        let mask = NdTensor::full([1, length], 1_i32);
+
+        let encoded = self.encode(NdTensor::from_data([1, length], padded), &mask, threads)?;
+        let tokens = self.decode(&encoded, &mask, most_tokens(length), threads, given_up)?;
+        Ok(self.tokenizer.text(&tokens))
+    }
+
+    fn encode(
+        &self,
+        samples: NdTensor<f32, 2>,
+        mask: &NdTensor<i32, 2>,
+        threads: &Arc<ThreadPool>,
+    ) -> Result<Value, SpeechError> {
+        let ports = &self.encoder_ports;
+        let mut inputs: Vec<(NodeId, ValueOrView)> = vec![(ports.samples, samples.into())];
+        if let Some(port) = ports.mask {
+            inputs.push((port, mask.into()));
+        }
+        let mut outputs = self.encoder.run(inputs, &[ports.encoded], threads)?;
+        outputs.pop().ok_or_else(|| self.encoder.surprise("it has no output"))
+    }
+
+    fn decode(
+        &self,
+        encoded: &Value,
+        mask: &NdTensor<i32, 2>,
+        most: usize,
+        threads: &Arc<ThreadPool>,
+        given_up: &GivenUp,
+    ) -> Result<Vec<i32>, SpeechError> {
+        let ports = &self.decoder_ports;
+        let nothing = NdTensor::<f32, 4>::zeros([1, HEADS, 0, HEAD_WIDTH]);
+        let mut tokens = Vec::new();
+        let mut last = START_TOKEN;
+        // What the decoder knows of the audio, made in the first step and kept.
+        let mut of_audio: Vec<Value> = Vec::new();
+        // What it knows of its own words, grown in each step.
+        let mut of_words: Vec<Value> = Vec::new();
+
+        while tokens.len() < most {
+            given_up.check(NAME)?;
+            let first = of_audio.is_empty();
+            let mut inputs: Vec<(NodeId, ValueOrView)> = vec![
+                (ports.token, NdTensor::from_data([1, 1], vec![last]).into()),
+                (ports.encoded, encoded.into()),
+                (ports.mask, mask.into()),
+                (ports.use_cache, NdTensor::from_data([1], vec![i32::from(!first)]).into()),
+            ];
+            if first {
+                let past = ports.past_words.iter().chain(&ports.past_audio);
+                inputs.extend(past.map(|port| (*port, (&nothing).into())));
+            } else {
+                let words = ports.past_words.iter().zip(of_words.drain(..));
+                inputs.extend(words.map(|(port, value)| (*port, value.into())));
+                let audio = ports.past_audio.iter().zip(&of_audio);
+                inputs.extend(audio.map(|(port, value)| (*port, value.into())));
+            }
+            let wanted = if first { &ports.first_outputs } else { &ports.next_outputs };
+            let mut outputs = self.decoder.run(inputs, wanted, threads)?.into_iter();
+
+            let scores = outputs.next().ok_or_else(|| self.decoder.surprise("it has no output"))?;
+            of_words = outputs.by_ref().take(ports.past_words.len()).collect();
+            if first {
+                of_audio = outputs.collect();
+            }
+            last = likeliest(&self.decoder.floats(scores)?)
+                .ok_or_else(|| self.decoder.surprise("it scores no tokens"))?;
+            if last == END_TOKEN {
+                break;
+            }
+            tokens.push(last);
+        }
+        Ok(tokens)
+    }
+}
+
+/// People say up to about seven tokens a second; a decoder that goes on beyond has lost the
+/// thread and repeats itself.
+fn most_tokens(samples: usize) -> usize {
+    samples * 7 / SAMPLE_RATE_HZ as usize + 6
+}
+
+fn likeliest(scores: &[f32]) -> Option<i32> {
+    let best = scores.iter().enumerate().max_by(|(_, a), (_, b)| a.total_cmp(b))?;
+    i32::try_from(best.0).ok()
+}
+
+struct EncoderPorts {
+    samples: NodeId,
+    mask: Option<NodeId>,
+    encoded: NodeId,
+}
+
+impl EncoderPorts {
+    fn of(network: &Network) -> Result<Self, OfflineError> {
+        Ok(Self {
+            samples: network.node("input_values")?,
+            mask: network.node("attention_mask").ok(),
+            encoded: network.node("last_hidden_state")?,
+        })
+    }
+}
+
+struct DecoderPorts {
+    token: NodeId,
+    encoded: NodeId,
+    mask: NodeId,
+    use_cache: NodeId,
+    past_words: Vec<NodeId>,
+    past_audio: Vec<NodeId>,
+    /// Scores, then what follows `past_words`, then what follows `past_audio`.
+    first_outputs: Vec<NodeId>,
+    /// Scores, then what follows `past_words`.
+    next_outputs: Vec<NodeId>,
+}
+
+impl DecoderPorts {
+    fn of(network: &Network) -> Result<Self, OfflineError> {
+        let ports = |prefix: &str, half: &str| -> Result<Vec<NodeId>, OfflineError> {
+            let names = (0..).map(|layer| format!("{prefix}.{layer}.{half}"));
+            let mut ports = Vec::new();
+            for name in names {
+                match network.node(&format!("{name}.key")) {
+                    Ok(key) => ports.extend([key, network.node(&format!("{name}.value"))?]),
+                    Err(error) if ports.is_empty() => return Err(error),
+                    Err(_) => break,
+                }
+            }
+            Ok(ports)
+        };
+        let mut next_outputs = vec![network.node("logits")?];
+        next_outputs.extend(ports("present", "decoder")?);
+        let mut first_outputs = next_outputs.clone();
+        first_outputs.extend(ports("present", "encoder")?);
+        Ok(Self {
+            token: network.node("input_ids")?,
+            encoded: network.node("encoder_hidden_states")?,
+            mask: network.node("encoder_attention_mask")?,
+            use_cache: network.node("use_cache_branch")?,
+            past_words: ports("past_key_values", "decoder")?,
+            past_audio: ports("past_key_values", "encoder")?,
+            first_outputs,
+            next_outputs,
+        })
+    }
+}
+
+fn compressed(models: &ModelDirectory, file: ModelFile) -> Result<Network, OfflineError> {
+    let packed = models.read(file)?;
+    let mut onnx = Vec::new();
+    ruzstd::decoding::StreamingDecoder::new(packed.as_slice())
+        .map_err(|error| unusable(file.name(), error))?
+        .read_to_end(&mut onnx)
+        .map_err(|error| unusable(file.name(), error))?;
+    drop(packed);
+    Network::load(file.name(), onnx)
+}

@@ -1,0 +1,5 @@
+//! The cascade from outside.
+#![allow(clippy::unwrap_used)]
+
+#[cfg(feature = "offline")]
+mod speech;
