@@ -22,6 +22,8 @@
 
 mod command;
 mod config;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod error;
 mod event;
 mod protocol;

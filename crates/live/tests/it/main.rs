@@ -1,0 +1,3 @@
+//! Tests of the live contract from outside.
+
+mod conformance;
