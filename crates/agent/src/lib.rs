@@ -23,8 +23,10 @@ pub use error::{RegistryError, ToolError};
 pub use executor::{
     Admission, AdmittedCall, Executed, ExecutorLimits, Outcome, Refused, RunContext, ToolExecutor,
 };
-pub use memory::{InMemory, Memory, MemoryError, ScopedMemory};
+pub use memory::{FileMemory, InMemory, Memory, MemoryError, ScopedMemory};
 pub use message::{Message, Part, Role};
-pub use model::{Model, ModelChunk, ModelError, ModelRequest, ModelStream};
+pub use model::{
+    Model, ModelChunk, ModelError, ModelFinish, ModelReply, ModelRequest, ModelStream,
+};
 pub use registry::ToolRegistry;
 pub use tool::{FuncTool, Tool, ToolContext, ToolLimits};

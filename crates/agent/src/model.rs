@@ -2,11 +2,12 @@
 
 use std::{pin::Pin, sync::Arc};
 
-use antiphon_types::{JsonObject, Status, ToolCallRequest, ToolDefinition, Usage};
+use antiphon_types::{JsonObject, Status, ToolArguments, ToolCallRequest, ToolDefinition, Usage};
 use async_trait::async_trait;
 use futures_core::Stream;
+use futures_util::StreamExt;
 
-use crate::Message;
+use crate::{Message, Part, Role, json::parse_object};
 
 /// A model that continues a conversation, streaming.
 #[async_trait]
@@ -77,6 +78,59 @@ pub enum ModelFinish {
     Length,
     /// A filter stopped it.
     Blocked,
+}
+
+/// Everything of one generation.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct ModelReply {
+    /// All its words.
+    pub text: String,
+    /// All its calls, in order.
+    pub tool_calls: Vec<ToolCallRequest>,
+    /// Why it ended.
+    pub finish: ModelFinish,
+    /// What it cost, where told.
+    pub usage: Option<Usage>,
+    /// To be kept with the message.
+    pub metadata: Option<JsonObject>,
+}
+
+impl ModelReply {
+    /// The model's message for the history. Arguments that are not a JSON object become an empty
+    /// one there; their output says what was wrong.
+    pub fn into_message(self) -> Message {
+        let text = (!self.text.is_empty()).then_some(Part::Text(self.text));
+        let calls = self.tool_calls.into_iter().map(|call| Part::ToolRequest {
+            name: call.name,
+            id: Some(call.id),
+            input: match call.arguments {
+                ToolArguments::Object(object) => object,
+                ToolArguments::Json(text) => parse_object(&text).unwrap_or_default(),
+            },
+        });
+        Message {
+            role: Role::Model,
+            content: text.into_iter().chain(calls).collect(),
+            metadata: self.metadata,
+        }
+    }
+}
+
+/// Waits for the end of a generation. One that ends without [`ModelChunk::Done`] was cut off and is
+/// an error.
+pub async fn collect(mut stream: ModelStream) -> Result<ModelReply, ModelError> {
+    let (mut text, mut tool_calls) = (String::new(), Vec::new());
+    while let Some(chunk) = stream.next().await {
+        match chunk? {
+            ModelChunk::Text(more) => text.push_str(&more),
+            ModelChunk::ToolCall(call) => tool_calls.push(call),
+            ModelChunk::Done { reason, usage, metadata } => {
+                return Ok(ModelReply { text, tool_calls, finish: reason, usage, metadata });
+            }
+        }
+    }
+    Err(ModelError::new("model", Status::Unavailable, "the generation ended without a finish"))
 }
 
 /// Why a generation failed.

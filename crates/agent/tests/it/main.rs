@@ -1,5 +1,9 @@
 //! The behaviour of tools, policy, memory and messages, from outside.
+#![allow(clippy::unwrap_used)] // in helpers too, which the lint does not take for tests
 
 mod executor;
+mod memory;
+mod message;
+mod model;
 mod registry;
 mod support;

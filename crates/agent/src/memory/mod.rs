@@ -1,5 +1,7 @@
 //! Session-scoped key-value memory.
 
+mod file;
+
 use std::{
     collections::BTreeMap,
     fmt,
@@ -9,6 +11,8 @@ use std::{
 
 use antiphon_types::Status;
 use async_trait::async_trait;
+
+pub use self::file::FileMemory;
 
 /// A store of strings by key. Keys are kept verbatim; hooks and tools of a session get a view that
 /// prefixes `{session_id}/`: [`ScopedMemory`].
@@ -165,10 +169,16 @@ impl Table {
         self.entries.get(key).cloned()
     }
 
+    /// The table of these entries; `None` when they are more than `max_bytes`.
+    fn from_entries(entries: BTreeMap<String, String>, max_bytes: usize) -> Option<Self> {
+        let bytes = entries.iter().map(|(key, value)| key.len() + value.len()).sum();
+        (bytes <= max_bytes).then_some(Self { entries, bytes, max_bytes })
+    }
+
     fn set(&mut self, key: &str, value: &str) -> Result<(), MemoryError> {
         let freed = self.entries.get(key).map_or(0, |old| key.len() + old.len());
         let bytes = self.bytes - freed + key.len() + value.len();
-        if bytes > self.max_bytes && bytes > self.bytes {
+        if bytes > self.max_bytes {
             return Err(MemoryError::new(
                 Status::ResourceExhausted,
                 format!("full: {bytes} bytes, at most {}", self.max_bytes),
