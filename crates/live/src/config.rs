@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
-use antiphon_types::ToolDefinition;
+use antiphon_types::{Sensitivity, ToolDefinition};
 use async_trait::async_trait;
 use secrecy::SecretString;
 use serde_json::Value;
@@ -230,15 +230,6 @@ impl Default for ActivityDetection {
             coverage: TurnCoverage::default(),
         }
     }
-}
-
-/// How readily a detector fires.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub enum Sensitivity {
-    Low,
-    Medium,
-    High,
 }
 
 /// What the user's speech does to a reply.

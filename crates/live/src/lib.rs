@@ -30,10 +30,11 @@ mod protocol;
 mod provider;
 
 pub use antiphon_types as types;
+pub use antiphon_types::Sensitivity;
 pub use command::LiveCommand;
 pub use config::{
     ActivityDetection, ActivityHandling, BearerSource, ContextCompression, LiveConfig,
-    LivePolicies, Sensitivity, SpeakerOptions, Thinking, ThinkingLevel, TurnCoverage,
+    LivePolicies, SpeakerOptions, Thinking, ThinkingLevel, TurnCoverage,
     VoiceActivity, WorkflowConfig, WorkflowStep,
 };
 pub use error::LiveError;

@@ -2,11 +2,13 @@
 //! frames, tool types, token usage, status codes. No I/O, no runtime.
 
 mod audio;
+mod sensitivity;
 mod status;
 mod tool;
 mod usage;
 
 pub use audio::{AudioFormat, AudioFrame};
+pub use sensitivity::Sensitivity;
 pub use status::Status;
 pub use tool::{
     JsonObject, ToolArguments, ToolBehavior, ToolCall, ToolCallRequest, ToolDefinition,
