@@ -17,6 +17,12 @@ pub enum AudioError {
     /// A rate or format that cannot be handled.
     #[error("unsupported audio: {0}")]
     Unsupported(String),
+    /// A frame of 16-bit PCM with an odd number of bytes: half a sample is missing or too many.
+    #[error("{bytes} bytes are no whole number of 16-bit samples")]
+    HalfSample {
+        /// The bytes in the frame.
+        bytes: usize,
+    },
     /// A file is no WAV, or one that cannot be read.
     #[error("{path}: {reason}")]
     File {
@@ -40,9 +46,10 @@ impl AudioError {
     /// The canonical code.
     pub fn status(&self) -> Status {
         match self {
-            Self::FormatMismatch { .. } | Self::Unsupported(_) | Self::File { .. } => {
-                Status::InvalidArgument
-            }
+            Self::FormatMismatch { .. }
+            | Self::Unsupported(_)
+            | Self::HalfSample { .. }
+            | Self::File { .. } => Status::InvalidArgument,
             Self::NoDevice(_) => Status::NotFound,
             Self::Device(_) => Status::Unavailable,
             Self::Codec(_) => Status::DataLoss,

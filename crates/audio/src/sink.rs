@@ -54,7 +54,8 @@ pub trait AudioSink: Send {
     /// rest.
     fn room(&self, now: Instant) -> usize;
 
-    /// Appends audio. Audio of a generation older than the newest seen is refused as stale.
+    /// Appends audio. Audio of a generation older than the newest seen, cleared or finished is
+    /// refused as stale. A newer generation is played after the older one, which is finished by it.
     fn write(
         &mut self,
         generation: Generation,
@@ -65,8 +66,9 @@ pub trait AudioSink: Send {
     /// No more audio of this generation comes.
     fn finish(&mut self, generation: Generation, now: Instant) -> Result<(), SinkError>;
 
-    /// Silence at once. Returns what had been heard of the generation that was playing; audio and
-    /// acknowledgements of generations before `next` are void from here on.
+    /// Silence at once. Returns what had been heard of the generation that was playing or was last
+    /// (those before it were heard whole); audio and acknowledgements of generations before `next`
+    /// are void from here on. Ends a pause.
     fn clear(&mut self, next: Generation, now: Instant) -> Result<Option<Played>, SinkError>;
 
     /// Stops playing at the current sample and keeps what is queued.
@@ -78,7 +80,8 @@ pub trait AudioSink: Send {
     /// How far playout is right now, of the generation that is playing or was last.
     fn position(&self, now: Instant) -> Option<Played>;
 
-    /// Ready when there is news: room again, a generation complete, an underrun. Not per frame.
+    /// Ready when there is news: room again (the queue fell to half of its bound), a generation
+    /// complete (each is told once), an underrun. Not per frame. A sink that failed says so once.
     fn poll_progress(
         &mut self,
         cx: &mut Context<'_>,
