@@ -8,6 +8,8 @@ mod convert;
 mod error;
 pub mod g711;
 mod level;
+#[cfg(feature = "opus")]
+pub mod opus;
 pub mod pcm;
 mod playout;
 mod resample;
