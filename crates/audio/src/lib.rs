@@ -5,6 +5,8 @@
 //! so that chunks of any size give the audio that one big chunk would have given.
 
 mod convert;
+#[cfg(feature = "devices")]
+pub mod device;
 mod error;
 pub mod g711;
 mod level;
