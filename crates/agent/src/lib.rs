@@ -22,6 +22,7 @@ pub use authorize::{Authorizer, CallContext, Denial, Verdict};
 pub use error::{RegistryError, ToolError};
 pub use executor::{
     Admission, AdmittedCall, Executed, ExecutorLimits, Outcome, Refused, RunContext, ToolExecutor,
+    current_session,
 };
 pub use memory::{FileMemory, InMemory, Memory, MemoryError, ScopedMemory};
 pub use message::{Message, Part, Role};

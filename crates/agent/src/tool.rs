@@ -9,7 +9,10 @@ use async_trait::async_trait;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Memory, ToolError, executor::Bodies};
+use crate::{
+    Memory, ToolError,
+    executor::{Bodies, CURRENT_SESSION},
+};
 
 /// A function of the host that a model may call. Calls run concurrently, each on a task of its own.
 #[async_trait]
@@ -134,10 +137,10 @@ impl ToolContext {
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static,
     {
-        let bodies = self.bodies.clone();
+        let (bodies, session) = (self.bodies.clone(), self.session_id.clone());
         let result = tokio::task::spawn_blocking(move || {
             let _running = bodies.begin()?;
-            Some(work())
+            Some(CURRENT_SESSION.sync_scope(session, work))
         })
         .await;
         match result {

@@ -28,7 +28,8 @@ use tokio_util::sync::CancellationToken;
 use self::{admit::HostTools, calls::Calls};
 use crate::{Authorizer, Memory, RegistryError, ToolRegistry, registry::Registered, text::shorten};
 
-pub(crate) use self::run::Bodies;
+pub use self::run::current_session;
+pub(crate) use self::run::{Bodies, CURRENT_SESSION};
 
 /// The answer to [`ToolExecutor::admit`].
 #[derive(Debug)]

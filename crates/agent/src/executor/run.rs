@@ -141,13 +141,13 @@ impl ToolExecutor {
         let task = tokio::spawn({
             let (registered, args, bodies) =
                 (registered.clone(), call.args.clone(), bodies.clone());
-            async move {
+            CURRENT_SESSION.scope(context.session_id.clone(), async move {
                 let Some(_running) = bodies.begin() else {
                     return End::of(Outcome::Cancelled, "cancelled before it started");
                 };
                 let result = registered.tool.invoke(context, args).await;
                 End::of_result(result, registered.limits.max_output_bytes)
-            }
+            })
         });
         let mut task = Body { task, bodies, detached: self.detached.clone() };
 
@@ -168,6 +168,16 @@ impl ToolExecutor {
         }
         (over, task.close())
     }
+}
+
+tokio::task_local! {
+    pub(crate) static CURRENT_SESSION: Arc<str>;
+}
+
+/// The id of the session whose tool this code is part of: the tool's future, and work that it gave
+/// to [`ToolContext::spawn_blocking`]. What waits for the tools of a session must not wait here.
+pub fn current_session() -> Option<Arc<str>> {
+    CURRENT_SESSION.try_with(Arc::clone).ok()
 }
 
 /// The task of a body. Dropping it ends the body.

@@ -6,7 +6,7 @@ use std::{
 
 use antiphon_agent::{
     CallContext, Denial, Executed, ExecutorLimits, FuncTool, Outcome, ToolContext, ToolError,
-    ToolExecutor, ToolLimits, Verdict,
+    ToolExecutor, ToolLimits, Verdict, current_session,
     types::{JsonObject, ToolBehavior, ToolCall, ToolResponseScheduling},
 };
 use proptest::prelude::*;
@@ -45,6 +45,22 @@ async fn c13_a_result_echoes_id_and_name() {
     assert_eq!(executed.response.response, object(json!({"n": 1})));
     assert_eq!((&*executed.response.id, &*executed.response.name), ("1", "tool"));
     assert!(!executed.detached);
+}
+
+#[tokio::test]
+async fn a_body_knows_whose_tool_it_is() {
+    let here = || {
+        let session = current_session().map(|id| id.to_string());
+        Ok(object(json!({ "session": session })))
+    };
+    for tool in [
+        tool(move |_, _| async move { here() }),
+        FuncTool::blocking("tool", "A tool.", None, move |_, _| here()),
+    ] {
+        let executed = run(&executor(tool)).await;
+        assert_eq!(executed.response.response, object(json!({"session": "session"})));
+    }
+    assert_eq!(current_session(), None);
 }
 
 #[tokio::test]
