@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use antiphon_types::{JsonObject, ToolCall, ToolResponse};
+use antiphon_types::{JsonObject, Status, ToolCall, ToolResponse};
 use tokio::{
     sync::OwnedSemaphorePermit,
     task::{JoinError, JoinHandle},
@@ -311,7 +311,11 @@ impl End {
                 _ => Self { outcome: Outcome::Success, output: Ok(output), detail: None },
             },
             Err(error) => Self {
-                outcome: Outcome::Error,
+                outcome: match error.status {
+                    // A tool that keeps the time itself may say more than a fixed text.
+                    Status::DeadlineExceeded => Outcome::TimedOut,
+                    _ => Outcome::Error,
+                },
                 output: Err((!error.private).then(|| error.message.clone())),
                 detail: Some(shorten(&error.message, MAX_ERROR_BYTES)),
             },
