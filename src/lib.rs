@@ -5,8 +5,11 @@ pub use antiphon_audio as audio;
 pub use antiphon_live as live;
 pub use antiphon_types as types;
 
+mod json_file;
 pub mod policy;
 pub mod session;
+#[cfg(feature = "tools")]
+pub mod tools;
 
 /// Providers, each behind the feature of its name.
 pub mod providers {

@@ -1,0 +1,1 @@
+//! Runs the real program as a user would.
