@@ -39,6 +39,34 @@ impl ToolExecutor {
     /// [`ToolExecutor::admit_within`].
     pub fn admit(&self, cx: &CallContext, request: ToolCallRequest) -> Admission {
         let entry = calls::lock(&self.calls).enter(&request, cx.confirmed);
+        self.decide(cx, request, entry)
+    }
+
+    /// [`ToolExecutor::admit`] on the blocking pool. When it has not decided after `deadline`, the
+    /// call is denied and the late answer discarded. `None` waits. Dropping the future gives the
+    /// call up: [`ToolExecutor::refuse`] makes its output.
+    pub async fn admit_within(
+        &self,
+        cx: &CallContext,
+        request: ToolCallRequest,
+        deadline: Option<Duration>,
+    ) -> Admission {
+        // Not on the lane: a duplicate that waits for one would be denied, which is an output more.
+        let entry = calls::lock(&self.calls).enter(&request, cx.confirmed);
+        if matches!(entry, Entry::Duplicate) {
+            return Admission::Duplicate;
+        }
+        let decision = {
+            let (this, cx, request) = (self.clone(), cx.clone(), request.clone());
+            self.on_lane(deadline, move || this.decide(&cx, request, entry))
+        };
+        match decision.await {
+            Ok(admission) => admission,
+            Err(reason) => Admission::Refused(self.refuse(&request, Outcome::Denied, reason)),
+        }
+    }
+
+    fn decide(&self, cx: &CallContext, request: ToolCallRequest, entry: Entry) -> Admission {
         let asked = match entry {
             Entry::New => None,
             Entry::Confirmed(asked) => Some(asked),
@@ -52,6 +80,10 @@ impl ToolExecutor {
                 ));
             }
         };
+        if calls::lock(&self.calls).is_settled(&request.id) {
+            // Denied while it waited for its lane; the policy need not be asked any more.
+            return Admission::Duplicate;
+        }
         let args = match self.parse(&request) {
             Ok(args) => args,
             Err(reason) => return invalid_arguments(&request, reason, None),
@@ -100,24 +132,6 @@ impl ToolExecutor {
                 Admission::Run(AdmittedCall { call, registered, confirmed: cx.confirmed })
             }
             Target::Host(_) => Admission::Host(call),
-        }
-    }
-
-    /// [`ToolExecutor::admit`] on the blocking pool. When it has not decided after `deadline`, the
-    /// call is denied and the late answer discarded. `None` waits.
-    pub async fn admit_within(
-        &self,
-        cx: &CallContext,
-        request: ToolCallRequest,
-        deadline: Option<Duration>,
-    ) -> Admission {
-        let decision = {
-            let (this, cx, request) = (self.clone(), cx.clone(), request.clone());
-            self.on_lane(deadline, move || this.admit(&cx, request))
-        };
-        match decision.await {
-            Ok(admission) => admission,
-            Err(reason) => Admission::Refused(self.refuse(&request, Outcome::Denied, reason)),
         }
     }
 

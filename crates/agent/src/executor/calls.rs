@@ -101,6 +101,10 @@ impl Calls {
         }
     }
 
+    pub(super) fn is_settled(&self, id: &Arc<str>) -> bool {
+        matches!(self.seen.get(id), Some(Stage::Settled))
+    }
+
     /// A keyed hash of `value`'s JSON: nobody outside can make two values meet.
     pub(super) fn fingerprint(&self, value: &impl Serialize) -> u64 {
         // What cannot be serialised does not occur; it would only ever equal itself.

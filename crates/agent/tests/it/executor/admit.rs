@@ -268,6 +268,10 @@ async fn trial_d24_a_policy_that_hangs_costs_a_bounded_number_of_threads() {
         assert_eq!(refused(admission).outcome, Outcome::Denied);
     }
     assert!(entered.count() <= 8, "{}", entered.count());
+    // A duplicate is none the less one, and has no second output.
+    let again = request("0", "pay", r#"{"amount":5}"#);
+    let again = executor.admit_within(&cx, again, Some(Duration::from_millis(2))).await;
+    assert!(matches!(again, Admission::Duplicate), "{again:?}");
     drop(release);
 }
 
