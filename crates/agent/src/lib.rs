@@ -3,6 +3,43 @@
 //! A tool call passes through [`ToolExecutor::admit`] (parse, look up, authorise, validate), which
 //! has no effect, and then, if admitted, through [`ToolExecutor::run`], which runs it with every
 //! bound it has. There is no other way to run a tool.
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use antiphon_agent::{
+//!     Admission, CallContext, Denial, FuncTool, InMemory, RunContext, ToolExecutor, ToolRegistry,
+//!     Verdict,
+//!     types::{ToolArguments, ToolCall, ToolCallRequest},
+//! };
+//! use serde_json::json;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() {
+//! let registry = Arc::new(ToolRegistry::new());
+//! let schema = json!({ "type": "object", "properties": { "amount": { "type": "number" } } });
+//! registry.must_register(FuncTool::new("pay", "Pays.", schema, |_cx, args| async { Ok(args) }));
+//!
+//! let policy = |_: &CallContext, call: &ToolCall| {
+//!     match call.args.get("amount").and_then(|amount| amount.as_f64()) {
+//!         Some(amount) if amount <= 100.0 => Verdict::Allow,
+//!         _ => Verdict::Deny(Denial::told("at most 100")),
+//!     }
+//! };
+//! let executor = ToolExecutor::new(registry, Some(Arc::new(policy)));
+//!
+//! let memory = Arc::new(InMemory::new());
+//! let cx = CallContext::new("session", 1, memory.clone());
+//! let request = ToolCallRequest {
+//!     id: "call_1".into(),
+//!     name: "pay".into(),
+//!     arguments: ToolArguments::Json(r#"{"amount": 5}"#.into()),
+//! };
+//! let Admission::Run(call) = executor.admit(&cx, request) else { panic!("denied") };
+//! let done = executor.run(call, RunContext::new("session", 1, memory, Default::default())).await;
+//! assert_eq!(done.response.response["amount"], 5);
+//! # }
+//! ```
 
 mod authorize;
 mod error;

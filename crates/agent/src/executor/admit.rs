@@ -96,10 +96,10 @@ impl ToolExecutor {
         };
 
         let call = ToolCall { id: request.id.clone(), name: request.name.clone(), args };
-        let (args, words) = match self.authorize(cx, &call) {
-            Verdict::Allow => (call.args, None),
-            Verdict::AllowWith(args) => (args, None),
-            Verdict::Confirm { read_back } => (call.args, Some(read_back)),
+        let (args, original, words) = match self.authorize(cx, &call) {
+            Verdict::Allow => (call.args, None, None),
+            Verdict::AllowWith(args) => (args, Some(call.args), None),
+            Verdict::Confirm { read_back } => (call.args, None, Some(read_back)),
             Verdict::Deny(denial) => return denied(&request, denial, call.args),
         };
         if let Some(Err(reason)) = target.schema().map(|schema| schema.check(&args)) {
@@ -129,7 +129,7 @@ impl ToolExecutor {
         let call = ToolCall { id: call.id, name: call.name, args };
         match target {
             Target::Tool(registered) => {
-                Admission::Run(AdmittedCall { call, registered, confirmed: cx.confirmed })
+                Admission::Run(AdmittedCall { call, original, registered, confirmed: cx.confirmed })
             }
             Target::Host(_) => Admission::Host(call),
         }

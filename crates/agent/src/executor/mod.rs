@@ -8,6 +8,7 @@
 //! the blocking pool and denies when it is late.
 
 mod admit;
+mod apart;
 mod calls;
 mod run;
 
@@ -69,6 +70,8 @@ pub struct Refused {
 /// A call that passed policy and schema. Nobody else can make or copy one.
 pub struct AdmittedCall {
     call: ToolCall,
+    /// The model's arguments, where the policy approved others.
+    original: Option<JsonObject>,
     registered: Arc<Registered>,
     confirmed: bool,
 }

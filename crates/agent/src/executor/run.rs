@@ -19,6 +19,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
     AdmittedCall, Executed, MAX_ERROR_BYTES, Outcome, RunContext, ToolExecutor, admit::panic_text,
+    apart::Apart,
 };
 use crate::{
     CallContext, Denial, ToolContext, ToolError, Verdict, json::serialized_len,
@@ -33,13 +34,14 @@ impl ToolExecutor {
     /// future. The tool's time-out counts from here, waiting for a free slot included; a call that
     /// had to wait is authorised again. Dropping the future cancels the call.
     pub async fn run(&self, call: AdmittedCall, cx: RunContext) -> Executed {
-        let AdmittedCall { call, registered, confirmed } = call;
+        let AdmittedCall { call, original, registered, confirmed } = call;
         // Also cancels when this future is dropped.
         let cancelled = cx.cancelled.child_token();
         let _on_drop: DropGuard = cancelled.clone().drop_guard();
         let mut timeout = Box::pin(tokio::time::sleep(registered.limits.timeout));
 
-        let ready = self.ready(&call, confirmed, &cx, &cancelled, timeout.as_mut()).await;
+        let again = Again { call: &call, original, confirmed };
+        let ready = self.ready(again, &cx, &cancelled, timeout.as_mut()).await;
         let (end, detached) = match ready {
             Err(end) => (end, false),
             Ok(slot) => self.body(&call, &registered, slot, cx, cancelled, timeout).await,
@@ -50,8 +52,7 @@ impl ToolExecutor {
     /// Waits for a free slot, and has the policy look again if it had to wait.
     async fn ready(
         &self,
-        call: &ToolCall,
-        confirmed: bool,
+        again: Again<'_>,
         cx: &RunContext,
         cancelled: &CancellationToken,
         timeout: Pin<&mut Sleep>,
@@ -70,7 +71,7 @@ impl ToolExecutor {
                 .acquire_owned()
                 .await
                 .map_err(|_| End::of(Outcome::Cancelled, "the executor is closed"))?;
-            self.authorize_again(call, confirmed, cx).await?;
+            self.authorize_again(again, cx).await?;
             Ok(slot)
         };
         tokio::select! {
@@ -83,29 +84,29 @@ impl ToolExecutor {
         }
     }
 
-    async fn authorize_again(
-        &self,
-        call: &ToolCall,
-        confirmed: bool,
-        cx: &RunContext,
-    ) -> Result<(), End> {
+    async fn authorize_again(&self, again: Again<'_>, cx: &RunContext) -> Result<(), End> {
         if self.authorizer.is_none() {
             return Ok(());
         }
+        let Again { call, original, confirmed } = again;
         let mut context = CallContext::new(cx.session_id.clone(), cx.turn, cx.memory.clone());
         context.confirmed = confirmed;
         context.waited = true;
-        let (this, again) = (self.clone(), call.clone());
+        // The policy sees what it saw the first time: the model's arguments.
+        let narrowed = original.is_some();
+        let mut same = call.clone();
+        same.args = original.unwrap_or(same.args);
+        let this = self.clone();
         let verdict = self
-            .on_lane(self.limits.authorize_deadline, move || this.authorize(&context, &again))
+            .on_lane(self.limits.authorize_deadline, move || this.authorize(&context, &same))
             .await
             .unwrap_or_else(|reason| Verdict::Deny(Denial::private(reason)));
         match verdict {
-            Verdict::Allow => Ok(()),
+            Verdict::Allow if !narrowed => Ok(()),
             Verdict::AllowWith(args) if args == call.args => Ok(()),
-            Verdict::Confirm { .. } if confirmed => Ok(()),
+            Verdict::Confirm { .. } if confirmed && !narrowed => Ok(()),
             // The arguments were announced and perhaps read back; they cannot change any more.
-            Verdict::AllowWith(_) => {
+            Verdict::Allow | Verdict::AllowWith(_) => {
                 Err(End::of(Outcome::Denied, "the policy changed its mind about the arguments"))
             }
             Verdict::Confirm { .. } => {
@@ -145,7 +146,7 @@ impl ToolExecutor {
                 let Some(_running) = bodies.begin() else {
                     return End::of(Outcome::Cancelled, "cancelled before it started");
                 };
-                let result = registered.tool.invoke(context, args).await;
+                let result = Apart::new(registered.tool.invoke(context, args)).await;
                 End::of_result(result, registered.limits.max_output_bytes)
             })
         });
@@ -178,6 +179,14 @@ tokio::task_local! {
 /// to [`ToolContext::spawn_blocking`]. What waits for the tools of a session must not wait here.
 pub fn current_session() -> Option<Arc<str>> {
     CURRENT_SESSION.try_with(Arc::clone).ok()
+}
+
+/// What it takes to authorise a call once more.
+struct Again<'a> {
+    call: &'a ToolCall,
+    /// The model's arguments, where the policy approved others.
+    original: Option<JsonObject>,
+    confirmed: bool,
 }
 
 /// The task of a body. Dropping it ends the body.

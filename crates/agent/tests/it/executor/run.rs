@@ -7,7 +7,7 @@ use std::{
 use antiphon_agent::{
     CallContext, Denial, Executed, ExecutorLimits, FuncTool, Outcome, ToolContext, ToolError,
     ToolExecutor, ToolLimits, Verdict, current_session,
-    types::{JsonObject, ToolBehavior, ToolCall, ToolResponseScheduling},
+    types::{JsonObject, Status, ToolBehavior, ToolCall, ToolResponseScheduling},
 };
 use proptest::prelude::*;
 use serde_json::json;
@@ -231,6 +231,37 @@ async fn a_future_that_blocks_its_thread_cannot_hold_its_call() {
     drop(release);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_future_that_blocks_its_thread_holds_up_no_other_task() {
+    let (release, latch) = mpsc::channel::<()>();
+    let latch = Mutex::new(latch);
+    let began = Arc::new(Notify::new());
+    let begins = began.clone();
+    let executor = Arc::new(executor(tool(move |_, _| {
+        begins.notify_one();
+        let _ = latch.lock().unwrap().recv();
+        async { Ok(JsonObject::new()) }
+    })));
+    // Everything on the only worker.
+    let running = tokio::spawn(async move { run(&executor).await });
+    let other = tokio::spawn(async move {
+        began.notified().await;
+        release.send(()).unwrap();
+    });
+    other.await.unwrap();
+    assert_eq!(running.await.unwrap().outcome, Outcome::Success);
+}
+
+#[tokio::test]
+async fn a_tool_may_keep_the_time_itself() {
+    let executor = executor(tool(|_, _| async {
+        Err(ToolError::new("no answer from the bank").with_status(Status::DeadlineExceeded))
+    }));
+    let executed = run(&executor).await;
+    assert_eq!(executed.outcome, Outcome::TimedOut);
+    assert_eq!(error_text(&executed.response.response), "no answer from the bank");
+}
+
 #[tokio::test]
 async fn a_blocking_body_can_heed_cancellation() {
     let executor = executor(
@@ -338,6 +369,43 @@ async fn calls_beyond_the_bound_wait_and_are_authorised_again() {
         assert_eq!(first.outcome, Outcome::Success);
         assert_eq!(second.outcome, outcome, "{verdict:?}");
         assert_eq!(began.count(), bodies, "{verdict:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_policy_that_narrows_sees_the_models_arguments_both_times() {
+    let gate = Arc::new(tokio::sync::Semaphore::new(0));
+    let body = {
+        let gate = gate.clone();
+        tool(move |_, args| {
+            let gate = gate.clone();
+            async move {
+                gate.acquire().await.unwrap().forget();
+                Ok(args)
+            }
+        })
+    };
+    let policy = |_: &CallContext, call: &ToolCall| {
+        assert_eq!(call.args, object(json!({"amount": 5, "note": "hi"})));
+        Verdict::AllowWith(object(json!({"amount": 5})))
+    };
+    let mut limits = ExecutorLimits::default();
+    limits.max_concurrent = 1;
+    limits.authorize_deadline = None;
+    let executor = guarded(body, policy).limits(limits);
+    let admit = |id| {
+        let request = request(id, "tool", r#"{"amount":5,"note":"hi"}"#);
+        admitted(executor.admit(&call_context(), request))
+    };
+    let (one, two) = (admit("1"), admit("2"));
+    let (one, two, ()) = tokio::join!(
+        biased;
+        executor.run(one, run_context()),
+        executor.run(two, run_context()),
+        async { gate.add_permits(2) }
+    );
+    for executed in [one, two] {
+        assert_eq!(executed.response.response, object(json!({"amount": 5})));
     }
 }
 
