@@ -9,6 +9,8 @@ mod inference;
 mod models;
 mod moonshine;
 mod phonemes;
+mod preset;
+mod silero;
 mod spoken_text;
 mod vocoder;
 
@@ -16,3 +18,5 @@ pub use error::OfflineError;
 pub use hibari::Hibari;
 pub use models::{MODELS_VARIABLE, ModelDirectory};
 pub use moonshine::Moonshine;
+pub use preset::{Detector, OfflineOptions, OfflineSpeech};
+pub use silero::{Silero, SileroDetector};

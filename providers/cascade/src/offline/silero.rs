@@ -79,8 +79,7 @@ impl SileroDetector {
         let Silero { network, ports, threads } = &*self.silero;
         let mut samples = Vec::with_capacity(CONTEXT + FRAME);
         samples.extend_from_slice(&self.context);
-        samples.extend(frame.iter().take(FRAME).map(|sample| f32::from(*sample) / 32_768.0));
-        samples.resize(CONTEXT + FRAME, 0.0);
+        samples.extend(frame.iter().map(|sample| f32::from(*sample) / 32_768.0));
         self.context.copy_from_slice(&samples[FRAME..]);
 
         let state = NdTensor::from_data(STATE, std::mem::take(&mut self.state));
@@ -112,6 +111,9 @@ impl SpeechDetector for SileroDetector {
     }
 
     fn score(&mut self, frame: &[i16]) -> f32 {
+        if frame.len() != FRAME {
+            return 0.0;
+        }
         self.judge(frame).unwrap_or_else(|error| {
             // The network and its shapes were checked when it was loaded; should a run fail all
             // the same, the stream starts afresh and hears nothing in this frame.
