@@ -182,11 +182,12 @@ impl ToolExecutor {
     }
 
     fn find(&self, name: &Arc<str>) -> Option<Target> {
-        if let Some(registered) = self.registry.registered(name) {
-            return Some(Target::Tool(registered));
-        }
         let tools = self.host_tools.read().unwrap_or_else(PoisonError::into_inner);
-        tools.get(name).cloned().map(Target::Host)
+        if let Some(schema) = tools.get(name) {
+            return Some(Target::Host(schema.clone()));
+        }
+        drop(tools);
+        self.registry.registered(name).map(Target::Tool)
     }
 }
 

@@ -251,7 +251,8 @@ impl ToolExecutor {
     }
 
     /// Names that the host answers itself, with any arguments. [`ToolExecutor::set_host_tools`]
-    /// takes definitions with schemas. A tool of the registry goes before a host's of its name.
+    /// takes definitions with schemas. A host's tool goes before a registered one of its name, which
+    /// can come later.
     pub fn host_tools(self, names: impl IntoIterator<Item = Arc<str>>) -> Self {
         let tools = names.into_iter().map(|name| (name, None)).collect();
         admit::replace(&self.host_tools, tools);

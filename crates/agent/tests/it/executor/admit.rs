@@ -385,6 +385,17 @@ fn f11_host_tools_pass_policy_and_schema_and_are_left_to_the_host() {
     let taken = ToolDefinition::new("pay", "Pays, too.");
     assert!(executor.set_host_tools(&[taken]).is_err());
     assert!(executor.set_host_tools(&[definition.clone(), definition]).is_err());
+
+    // The model was told of the host's, whoever registers one of its name later.
+    executor.registry().must_register(FuncTool::new(
+        "show_map",
+        "Shows another.",
+        None,
+        |_, _| async { unreachable!() },
+    ));
+    assert!(matches!(admit("late", r#"{"city":"Oslo"}"#), Admission::Host(_)));
+    executor.registry().unregister("show_map");
+
     executor.set_host_tools(&[]).unwrap();
     assert_eq!(refused(admit("4", r#"{"city":"Oslo"}"#)).outcome, Outcome::UnknownTool);
 }
