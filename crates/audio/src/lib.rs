@@ -16,7 +16,6 @@ pub mod pcm;
 mod playout;
 mod resample;
 mod sink;
-mod timeline;
 mod vad;
 mod wav;
 
@@ -25,10 +24,9 @@ pub use convert::Converter;
 pub use error::AudioError;
 pub use level::{Level, LevelMeter};
 pub use pcm::Framer;
-pub use playout::{ClockedSink, PlayoutClock, PlayoutStats, Span};
+pub use playout::{ClockedSink, PlayoutClock, PlayoutStats, Span, TimelineSink};
 pub use resample::Resampler;
 pub use sink::{AudioSink, Generation, Played, PositionSource, SinkError};
-pub use timeline::TimelineSink;
 pub use vad::{
     EarshotDetector, EnergyDetector, SpeechDetector, TurnConfig, TurnDetector, TurnEvent,
 };

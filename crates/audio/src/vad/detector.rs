@@ -23,17 +23,29 @@ pub trait SpeechDetector: Send {
 
 /// A small neural network (the `earshot` crate): 16 kHz, frames of 16 ms, a few microseconds each.
 ///
-/// It tells speech from noise well, but takes a steady tone for speech.
+/// It tells speech from noise well, but takes a steady tone for speech, and its scores are smooth:
+/// they take 100 ms to fall after speech. What is no louder than the background is therefore not
+/// speech here, whatever the network says. Noise and silence score 0.1 to 0.35.
 pub struct EarshotDetector {
     inner: Box<earshot::Detector>,
+    background: Background,
 }
 
 impl EarshotDetector {
     const FRAME_SAMPLES: usize = 256;
 
+    /// Noise varies by less than this over its quietest moment.
+    const MARGIN_DB: f32 = 5.0;
+
+    /// What scores at most that is no louder than the background.
+    const BACKGROUND_SCORE: f32 = 0.3;
+
     /// A detector at the start of a stream.
     pub fn new() -> Self {
-        Self { inner: earshot::Detector::default_boxed() }
+        Self {
+            inner: earshot::Detector::default_boxed(),
+            background: Background::new(16_000 / Self::FRAME_SAMPLES as u32),
+        }
     }
 }
 
@@ -63,38 +75,35 @@ impl SpeechDetector for EarshotDetector {
             return 0.0;
         }
         let score = self.inner.predict_i16(frame);
-        if score.is_finite() { score.clamp(0.0, 1.0) } else { 0.0 }
+        let above = self.background.take(pcm::dbfs(pcm::rms(frame)));
+        let most = if above < Self::MARGIN_DB { Self::BACKGROUND_SCORE } else { 1.0 };
+        // Not-a-number, which nothing is known to cause, is no speech either.
+        score.max(0.0).min(most)
     }
 
     fn reset(&mut self) {
         self.inner.reset();
+        self.background.reset();
     }
 }
 
-/// Takes for speech what is clearly louder than the background, whose level it learns. Any sample
-/// rate, frames of 10 ms, next to no cost; for quiet rooms and for tests.
+/// Takes for speech what is clearly louder than the background. Any sample rate, frames of 10 ms,
+/// next to no cost; for quiet rooms and for tests.
 #[derive(Clone, Debug)]
 pub struct EnergyDetector {
     sample_rate_hz: u32,
-    floor_dbfs: f32,
+    background: Background,
 }
 
 impl EnergyDetector {
-    /// What a stream's background is taken for until more is known.
-    const INITIAL_FLOOR_DBFS: f32 = -60.0;
     /// Nothing below this is speech.
     const QUIET_DBFS: f32 = -55.0;
     /// Scores 0.5 at this many decibels above the background, 0 at none, 1 at twice as many.
     const MARGIN_DB: f32 = 12.0;
-    /// The background rises this much per frame at most: 3 dB a second, so that a long sentence
-    /// does not become background.
-    const RISE_DB: f32 = 0.03;
-    /// How fast it falls: most of the way within some frames.
-    const FALL: f32 = 0.2;
 
     /// A detector of a stream of `sample_rate_hz`.
     pub fn new(sample_rate_hz: u32) -> Self {
-        Self { sample_rate_hz, floor_dbfs: Self::INITIAL_FLOOR_DBFS }
+        Self { sample_rate_hz, background: Background::new(100) }
     }
 }
 
@@ -112,8 +121,7 @@ impl SpeechDetector for EnergyDetector {
             return 0.0;
         }
         let level = pcm::dbfs(pcm::rms(frame));
-        let above = level - self.floor_dbfs;
-        self.floor_dbfs += if above < 0.0 { above * Self::FALL } else { above.min(Self::RISE_DB) };
+        let above = self.background.take(level);
         if level < Self::QUIET_DBFS {
             return 0.0;
         }
@@ -121,6 +129,42 @@ impl SpeechDetector for EnergyDetector {
     }
 
     fn reset(&mut self) {
-        self.floor_dbfs = Self::INITIAL_FLOOR_DBFS;
+        self.background.reset();
+    }
+}
+
+/// The level of the background: the quietest frame of the last second or two, since speech has gaps
+/// and a background has not. In decibels below full scale.
+#[derive(Clone, Debug)]
+struct Background {
+    /// A second.
+    window_frames: u32,
+    frames: u32,
+    quietest: f32,
+    /// Of the window before.
+    quietest_before: f32,
+}
+
+impl Background {
+    /// What it is at least: next to digital silence any rustle would stand out.
+    const FLOOR_DBFS: f32 = -60.0;
+
+    fn new(frames_per_second: u32) -> Self {
+        Self { window_frames: frames_per_second, frames: 0, quietest: 0.0, quietest_before: 0.0 }
+    }
+
+    /// Takes the level of the next frame; returns how much it is above the background.
+    fn take(&mut self, level: f32) -> f32 {
+        self.quietest = self.quietest.min(level.max(Self::FLOOR_DBFS));
+        let above = level - self.quietest.min(self.quietest_before);
+        self.frames += 1;
+        if self.frames == self.window_frames {
+            (self.quietest_before, self.quietest, self.frames) = (self.quietest, 0.0, 0);
+        }
+        above
+    }
+
+    fn reset(&mut self) {
+        *self = Self::new(self.window_frames);
     }
 }

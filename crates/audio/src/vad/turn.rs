@@ -32,12 +32,13 @@ impl TurnConfig {
         let (start_threshold, min_speech_ms) = match start {
             Sensitivity::Low => (0.7, 160),
             Sensitivity::Medium => (0.5, 96),
-            Sensitivity::High => (0.3, 48),
+            Sensitivity::High => (0.4, 48),
         };
+        // Detectors give noise and silence up to 0.35: an end threshold in there would never end.
         let (end_threshold, silence_ms) = match end {
-            Sensitivity::Low => (0.2, 900),
-            Sensitivity::Medium => (0.3, 600),
-            Sensitivity::High => (0.45, 400),
+            Sensitivity::Low => (0.35, 900),
+            Sensitivity::Medium => (0.4, 600),
+            Sensitivity::High => (0.5, 400),
         };
         Self {
             start_threshold,

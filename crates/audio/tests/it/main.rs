@@ -1,7 +1,9 @@
-//! Tests of the audio crate against tools that are not ours.
+//! Tests of the audio crate through its public interface, and against tools that are not ours.
 
 // Helpers of tests are tests too; clippy's exception knows only `#[test]`.
 #![allow(clippy::unwrap_used)]
 
 #[cfg(feature = "opus")]
 mod opus_tools;
+mod playout;
+mod turns;

@@ -1,18 +1,17 @@
-//! Playing by the clock: what was heard follows from the time.
+//! What was heard, by the time that passed.
 
 use std::{
     collections::VecDeque,
-    task::{Context, Poll, Waker},
     time::{Duration, Instant},
 };
 
-use antiphon_types::{AudioFormat, AudioFrame};
+use antiphon_types::AudioFormat;
 
-use crate::{AudioSink, Generation, Played, PositionSource, SinkError};
+use crate::{Generation, Played, PositionSource, SinkError};
 
 /// Accounts for audio that is played at its sample rate from the moment it is there: what of which
 /// [`Generation`] was heard, and when something will have been. Pure: the caller says what time it
-/// is. [`ClockedSink`] and [`TimelineSink`](crate::TimelineSink) are this with a mouth.
+/// is. [`ClockedSink`](crate::ClockedSink) and [`TimelineSink`](crate::TimelineSink) are this with a mouth.
 ///
 /// Time is counted in ticks of one sample since the clock's origin, and each tick is either one
 /// sample of audio or one of silence. So nothing drifts, however long a session lasts.
@@ -195,6 +194,8 @@ impl PlayoutClock {
         self.last = self.last.filter(|played| played.generation >= next);
         self.filled &= self.queued() > self.bound / 2;
         self.progress = false;
+        // A generation that was kept may have no audio of its own.
+        self.settle();
         heard
     }
 
@@ -212,15 +213,22 @@ impl PlayoutClock {
 
     /// How far the generation is that is playing or was last.
     pub fn position(&self, now: Instant) -> Option<Played> {
-        let mut ticks = if self.paused { 0 } else { self.ticks_until(now) };
+        let ticks = if self.paused { 0 } else { self.ticks_until(now) };
+        let mut passed = 0;
         let mut position = self.last;
         for segment in &self.queue {
-            let heard = segment.left().min(ticks);
-            ticks -= heard;
+            let heard = segment.left().min(ticks - passed);
+            passed += heard;
             let samples = segment.played + heard;
             let complete = segment.finished && samples == segment.written;
-            let Segment { generation, .. } = *segment;
-            position = Some(Played { generation, samples, complete, at: now, source: self.source });
+            let ended = self.time_of(self.tick + passed).filter(|_| complete);
+            position = Some(Played {
+                generation: segment.generation,
+                samples,
+                complete,
+                at: ended.unwrap_or(now),
+                source: self.source,
+            });
             if !complete {
                 break;
             }
@@ -352,129 +360,5 @@ impl PlayoutClock {
         }
         // Just pushed, unless it was there; unfinished segments are not settled away.
         self.queue.back_mut().ok_or(SinkError::Full)
-    }
-}
-
-/// Wakes the session's task when a call made news that it is not waiting for the time of.
-#[derive(Debug, Default)]
-pub(crate) struct NewsWaker(Option<Waker>);
-
-impl NewsWaker {
-    pub fn poll(
-        &mut self,
-        clock: &mut PlayoutClock,
-        cx: &mut Context<'_>,
-        now: Instant,
-    ) -> Poll<Played> {
-        match clock.news(now) {
-            Some(played) => Poll::Ready(played),
-            None => {
-                match &mut self.0 {
-                    Some(waker) => waker.clone_from(cx.waker()),
-                    none => *none = Some(cx.waker().clone()),
-                }
-                Poll::Pending
-            }
-        }
-    }
-
-    pub fn wake_if_news(&mut self, clock: &PlayoutClock) {
-        if clock.has_news()
-            && let Some(waker) = self.0.take()
-        {
-            waker.wake();
-        }
-    }
-}
-
-pub(crate) fn check_format(expected: AudioFormat, frame: &AudioFrame) -> Result<(), SinkError> {
-    if frame.format == expected {
-        return Ok(());
-    }
-    Err(SinkError::FormatMismatch { expected, got: frame.format })
-}
-
-/// How much audio the sinks here take before it is played.
-pub(crate) const BOUND: Duration = Duration::from_secs(1);
-
-/// A sink that plays into nothing, in real time: for sessions whose audio goes to a callback, or
-/// nowhere. Its position is what a listener without any delay would have heard.
-#[derive(Debug)]
-pub struct ClockedSink {
-    clock: PlayoutClock,
-    waker: NewsWaker,
-}
-
-impl ClockedSink {
-    /// Whoever plays the audio needs about this long to make it heard.
-    const ERROR: Duration = Duration::from_millis(20);
-
-    /// A sink for audio in `format`. It holds up to one second.
-    pub fn new(format: AudioFormat) -> Self {
-        let source = PositionSource::Estimate { error: Self::ERROR };
-        Self { clock: PlayoutClock::new(format, BOUND, source), waker: NewsWaker::default() }
-    }
-
-    /// What went by so far.
-    pub fn stats(&self) -> PlayoutStats {
-        self.clock.stats()
-    }
-}
-
-impl AudioSink for ClockedSink {
-    fn format(&self) -> AudioFormat {
-        self.clock.format()
-    }
-
-    fn room(&self, now: Instant) -> usize {
-        self.clock.room(now)
-    }
-
-    fn write(
-        &mut self,
-        generation: Generation,
-        frame: &AudioFrame,
-        now: Instant,
-    ) -> Result<(), SinkError> {
-        check_format(self.format(), frame)?;
-        let written = self.clock.write(generation, frame.samples(), now);
-        self.waker.wake_if_news(&self.clock);
-        written
-    }
-
-    fn finish(&mut self, generation: Generation, now: Instant) -> Result<(), SinkError> {
-        let finished = self.clock.finish(generation, now);
-        self.waker.wake_if_news(&self.clock);
-        finished
-    }
-
-    fn clear(&mut self, next: Generation, now: Instant) -> Result<Option<Played>, SinkError> {
-        Ok(self.clock.clear(next, now))
-    }
-
-    fn pause(&mut self, now: Instant) -> Result<(), SinkError> {
-        self.clock.pause(now);
-        Ok(())
-    }
-
-    fn resume(&mut self, now: Instant) -> Result<(), SinkError> {
-        self.clock.resume(now);
-        Ok(())
-    }
-
-    fn position(&self, now: Instant) -> Option<Played> {
-        self.clock.position(now)
-    }
-
-    fn poll_progress(
-        &mut self,
-        cx: &mut Context<'_>,
-        now: Instant,
-    ) -> Poll<Result<Played, SinkError>> {
-        self.waker.poll(&mut self.clock, cx, now).map(Ok)
-    }
-
-    fn next_deadline(&self) -> Option<Instant> {
-        self.clock.next_deadline()
     }
 }

@@ -11,10 +11,10 @@ use std::{
 
 use antiphon_types::{AudioFormat, AudioFrame};
 
+use super::{BOUND, NewsWaker, check_format};
 use crate::{
     AudioError, AudioSink, Generation, Played, PlayoutClock, PlayoutStats, PositionSource,
-    SinkError, WavWriter, pcm,
-    playout::{BOUND, NewsWaker, Span, check_format},
+    SinkError, Span, WavWriter, pcm,
 };
 
 /// A sink whose WAV file is the session's time line: sample `n` of the file is what was to be heard
