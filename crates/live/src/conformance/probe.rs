@@ -287,16 +287,14 @@ impl Promises {
                 self.belongs(&event, reply)?;
             }
             LiveEvent::ToolCalls { reply: Some(reply), .. } => self.belongs(&event, reply)?,
-            LiveEvent::SpeechStarted { .. } => {
-                if std::mem::replace(&mut self.speaking, true) {
-                    return Err("speech started twice".into());
-                }
+            LiveEvent::SpeechStarted { .. } if self.speaking => {
+                return Err("speech started twice".into());
             }
-            LiveEvent::SpeechStopped { .. } => {
-                if !std::mem::replace(&mut self.speaking, false) {
-                    return Err("speech stopped that had not started".into());
-                }
+            LiveEvent::SpeechStopped { .. } if !self.speaking => {
+                return Err("speech stopped that had not started".into());
             }
+            LiveEvent::SpeechStarted { .. } => self.speaking = true,
+            LiveEvent::SpeechStopped { .. } => self.speaking = false,
             _ => {}
         }
         Ok(event)
