@@ -121,6 +121,14 @@ impl TurnDetector {
         matches!(self.turns.state, State::Speech { .. })
     }
 
+    /// While a turn is going on, the samples since its last speech; 0 while nobody speaks.
+    pub fn silent_samples(&self) -> u64 {
+        match self.turns.state {
+            State::Speech { last_voiced } => self.turns.position - last_voiced,
+            State::Silence | State::Onset { .. } => 0,
+        }
+    }
+
     /// Samples taken so far.
     pub fn position(&self) -> u64 {
         self.turns.position + self.framer.pending().len() as u64
