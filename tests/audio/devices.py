@@ -72,7 +72,7 @@ def recording(env, path):
 
 def speak(env, wav):
     """Plays a file into the microphone."""
-    subprocess.run(["paplay", "-d", "mic", "--latency-msec=40", str(wav)], env=env, check=True, timeout=60)
+    subprocess.run(["paplay", "-d", "mic", "--latency-msec=300", str(wav)], env=env, check=True, timeout=60)
 
 
 class Devices:
