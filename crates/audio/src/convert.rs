@@ -7,6 +7,17 @@ use crate::{AudioError, AudioFormat, AudioFrame, Resampler, g711::Law, pcm};
 /// Converts one stream of frames from one format to another: sample rate, G.711, or both. It keeps
 /// the state of the stream, so each direction of each call has its own. One allocation per frame,
 /// none if the formats are equal (the frame is passed on).
+///
+/// ```
+/// use antiphon_audio::{AudioFormat, AudioFrame, Converter};
+///
+/// let mut to_carrier = Converter::new(AudioFormat::pcm16(24_000), AudioFormat::Mulaw8k)?;
+/// let frame = AudioFrame::from_pcm16(24_000, &[0; 480]);
+/// let first = to_carrier.convert(&frame)?;
+/// let last = to_carrier.flush().expect("the resampler holds a little back");
+/// assert_eq!(first.samples() + last.samples(), 160);
+/// # Ok::<(), antiphon_audio::AudioError>(())
+/// ```
 #[derive(Debug)]
 pub struct Converter {
     from: AudioFormat,
@@ -34,12 +45,12 @@ impl Converter {
     }
 
     /// The format that [`Converter::convert`] takes.
-    pub fn from(&self) -> AudioFormat {
+    pub fn input(&self) -> AudioFormat {
         self.from
     }
 
     /// The format that it returns.
-    pub fn to(&self) -> AudioFormat {
+    pub fn output(&self) -> AudioFormat {
         self.to
     }
 

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use antiphon_types::AudioFormat;
+
 use crate::pcm;
 
 /// Measures a stream in windows of a fixed length: one [`Level`] per window, whatever the sizes of
@@ -28,7 +30,7 @@ impl LevelMeter {
     /// sample, at most a minute).
     pub fn new(sample_rate_hz: u32, window: Duration) -> Self {
         let window = window.min(Duration::from_secs(60));
-        let samples = antiphon_types::AudioFormat::pcm16(sample_rate_hz).samples_in(window);
+        let samples = AudioFormat::pcm16(sample_rate_hz).samples_in(window);
         Self { window_samples: (samples as usize).max(1), taken: 0, energy: 0, peak: 0 }
     }
 

@@ -62,7 +62,9 @@ impl AudioSink for ClockedSink {
     }
 
     fn clear(&mut self, next: Generation, now: Instant) -> Result<Option<Played>, SinkError> {
-        Ok(self.clock.clear(next, now))
+        let heard = self.clock.clear(next, now);
+        self.waker.wake_if_news(&self.clock);
+        Ok(heard)
     }
 
     fn pause(&mut self, now: Instant) -> Result<(), SinkError> {

@@ -67,8 +67,12 @@ impl<W: Write + Seek> TimelineSink<W> {
     /// Brings the time line up to `now` and completes the file. What is queued is not heard any
     /// more.
     pub fn close(mut self, now: Instant) -> Result<(), AudioError> {
-        self.advance(now).map_err(|error| AudioError::Device(error.to_string()))?;
-        self.tape.writer.finish()
+        let Self { clock, tape, .. } = &mut self;
+        clock.advance(now, |span| tape.write(span));
+        match self.tape.failure {
+            Some(error) => Err(error),
+            None => self.tape.writer.finish(),
+        }
     }
 
     fn advance(&mut self, now: Instant) -> Result<(), SinkError> {
@@ -114,6 +118,7 @@ impl<W: Write + Seek + Send> AudioSink for TimelineSink<W> {
         self.advance(now)?;
         let heard = self.clock.clear(next, now);
         self.tape.queue.retain(|&(generation, _)| generation >= next);
+        self.waker.wake_if_news(&self.clock);
         Ok(heard)
     }
 
@@ -163,7 +168,7 @@ struct Tape<W: Write + Seek> {
     queue: VecDeque<(Generation, AudioFrame)>,
     /// The samples of one frame; kept for its memory.
     samples: Vec<i16>,
-    failure: Option<SinkError>,
+    failure: Option<AudioError>,
     /// `failure` was told by `poll_progress`.
     told: bool,
 }
@@ -205,11 +210,14 @@ impl<W: Write + Seek> Tape<W> {
 
     fn note(&mut self, result: Result<(), AudioError>) {
         if let Err(error) = result {
-            self.failure.get_or_insert(SinkError::Io(error.to_string()));
+            self.failure.get_or_insert(error);
         }
     }
 
     fn check(&self) -> Result<(), SinkError> {
-        self.failure.clone().map_or(Ok(()), Err)
+        match &self.failure {
+            Some(error) => Err(SinkError::Io(error.to_string())),
+            None => Ok(()),
+        }
     }
 }

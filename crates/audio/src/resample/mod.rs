@@ -58,12 +58,12 @@ impl Resampler {
     }
 
     /// The rate of the input in Hz.
-    pub fn from_hz(&self) -> u32 {
+    pub fn input_hz(&self) -> u32 {
         self.from_hz
     }
 
     /// The rate of the output in Hz.
-    pub fn to_hz(&self) -> u32 {
+    pub fn output_hz(&self) -> u32 {
         self.to_hz
     }
 

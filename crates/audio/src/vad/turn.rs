@@ -74,6 +74,20 @@ pub enum TurnEvent {
 
 /// Finds turns in a stream of samples. `Started` and `Stopped` alternate, `Started` first; the
 /// sizes of the chunks make no difference. A frame's score counts once the frame is complete.
+///
+/// ```
+/// use antiphon_audio::{EarshotDetector, TurnConfig, TurnDetector, TurnEvent};
+///
+/// let mut turns = TurnDetector::new(Box::new(EarshotDetector::new()), TurnConfig::default());
+/// let mut events = Vec::new();
+/// turns.push(&[0; 320], &mut events); // 20 ms of 16 kHz, as often as they come
+/// for event in events.drain(..) {
+///     match event {
+///         TurnEvent::Started { at_sample } => println!("speech from {at_sample}"),
+///         TurnEvent::Stopped { at_sample } => println!("silence from {at_sample}"),
+///     }
+/// }
+/// ```
 pub struct TurnDetector {
     detector: Box<dyn SpeechDetector>,
     framer: Framer,
