@@ -176,16 +176,14 @@ fn sounding_ms(samples: &[i16]) -> u64 {
 
 /// Of the sounding milliseconds put together.
 fn frequency(samples: &[i16], rate: u32) -> f64 {
-    let blocks = samples.chunks_exact(rate as usize / 1_000);
-    let loud: Vec<&[i16]> =
-        blocks.filter(|block| block.iter().any(|sample| sample.unsigned_abs() > 300)).collect();
-    let crossings: usize = loud
-        .iter()
-        .map(|block| block.windows(2).filter(|pair| (pair[0] < 0) != (pair[1] < 0)).count())
-        .sum();
-    // Pairs across the edges of blocks are not looked at.
-    let per_block = f64::from(rate / 1_000);
-    crossings as f64 / 2.0 / loud.len() as f64 * 1_000.0 * per_block / (per_block - 1.0)
+    let loud: Vec<i16> = samples
+        .chunks_exact(rate as usize / 1_000)
+        .filter(|block| block.iter().any(|sample| sample.unsigned_abs() > 300))
+        .flatten()
+        .copied()
+        .collect();
+    let crossings = loud.windows(2).filter(|pair| (pair[0] < 0) != (pair[1] < 0)).count();
+    crossings as f64 / 2.0 * f64::from(rate) / loud.len() as f64
 }
 
 /// Records what the loudspeaker plays.
