@@ -5,7 +5,7 @@
 
 use std::{
     future::poll_fn,
-    io::Read,
+    io::Write,
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
@@ -187,35 +187,40 @@ fn frequency(samples: &[i16], rate: u32) -> f64 {
 }
 
 /// Records what the loudspeaker plays.
-struct Recorder(Child);
+struct Recorder {
+    child: Child,
+    file: tempfile::NamedTempFile,
+}
 
 impl Recorder {
     fn start() -> Self {
+        let file = tempfile::NamedTempFile::new().unwrap();
         let rate = format!("--rate={RATE}");
         let args =
             ["-d", "spk.monitor", "--format=s16le", &rate, "--channels=1", "--latency-msec=20"];
-        let child = Command::new("parec").args(args).stdout(Stdio::piped()).spawn().unwrap();
-        let mut recorder = Self(child);
+        let child =
+            Command::new("parec").args(args).stdout(file.reopen().unwrap()).spawn().unwrap();
         // It records once it delivers.
-        let mut first = [0; 2];
-        recorder.0.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
-        recorder
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while file.as_file().metadata().unwrap().len() == 0 {
+            assert!(Instant::now() < deadline, "parec delivers nothing");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Self { child, file }
     }
 
     fn stop(mut self) -> Vec<i16> {
-        std::thread::sleep(Duration::from_millis(100));
+        std::thread::sleep(Duration::from_millis(200));
         // Asked to end, it writes what it has first.
-        Command::new("kill").arg(self.0.id().to_string()).status().unwrap();
-        let mut bytes = Vec::new();
-        self.0.stdout.take().unwrap().read_to_end(&mut bytes).unwrap();
-        self.0.wait().unwrap();
+        Command::new("kill").arg(self.child.id().to_string()).status().unwrap();
+        self.child.wait().unwrap();
+        let bytes = std::fs::read(self.file.path()).unwrap();
         bytes.chunks_exact(2).map(|b| i16::from_le_bytes([b[0], b[1]])).collect()
     }
 }
 
 /// Speaks into the microphone. Far ahead: on a busy machine a short lead leaves gaps.
 fn speak(samples: &[i16]) -> Child {
-    use std::io::Write;
     let rate = format!("--rate={RATE}");
     let args =
         ["--raw", "-d", "mic", "--format=s16le", &rate, "--channels=1", "--latency-msec=300"];
