@@ -49,6 +49,11 @@ pub struct SessionLimits {
     pub stall: Duration,
     /// How long the user's answer to a read-back is waited for. Default: 60 seconds.
     pub confirm: Duration,
+    /// How long the host may take to answer a call of its own. Default: 2 minutes.
+    pub host_tool: Duration,
+    /// How long a hook may take before it is given up; one that blocks its thread is waited for
+    /// all the same. Default: 30 seconds.
+    pub hook: Duration,
     /// How long closing may take. Default: 3 seconds.
     pub close: Duration,
     /// Commands that may wait for the session's task. Default: 256.
@@ -66,6 +71,8 @@ impl Default for SessionLimits {
             settle: Duration::from_millis(900),
             stall: Duration::from_secs(10),
             confirm: Duration::from_secs(60),
+            host_tool: Duration::from_secs(120),
+            hook: Duration::from_secs(30),
             close: Duration::from_secs(3),
             commands: 256,
             events: 1_024,

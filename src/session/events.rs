@@ -1,6 +1,6 @@
 //! What a session tells.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc};
 
 use antiphon_agent::Outcome;
 use antiphon_types::{JsonObject, Usage};
@@ -63,7 +63,15 @@ pub enum EventKind {
         /// No more comes.
         done: bool,
     },
-    /// The agent's whole message.
+    /// What the agent writes where it does not speak, so far.
+    AgentText {
+        /// All of the reply so far.
+        text: String,
+        /// No more comes.
+        done: bool,
+    },
+    /// The agent's whole message. Of a spoken reply it comes when that was heard to its end, or cut
+    /// off.
     AgentMessage {
         /// The words; of an interrupted reply those that were heard.
         text: String,
@@ -79,7 +87,9 @@ pub enum EventKind {
     PlaybackFinished,
     /// The reply was stopped by the user's voice or by the host.
     Interrupted,
-    /// The provider is done with the user's turn and all its audio was heard.
+    /// The provider is done with the user's turn and all its audio was heard. Also told when a call
+    /// of the turn was read back and waits for the user's answer; not told of a turn that was
+    /// interrupted.
     TurnFinished {
         /// From the end of the user's speech to the first audio, where both are known.
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -120,6 +130,11 @@ pub enum EventKind {
         name: Arc<str>,
         /// The approved arguments.
         args: JsonObject,
+    },
+    /// The model takes calls back.
+    ToolCallsCancelled {
+        /// Their ids.
+        ids: Vec<Arc<str>>,
     },
     /// A call has its one output.
     ToolResult {
@@ -322,16 +337,4 @@ pub enum HostPromptStage {
     SendFailed,
     /// Vetoed.
     Rejected,
-}
-
-/// All events of a session from the moment it was asked for.
-pub struct EventStream {
-    _private: Duration,
-}
-
-impl EventStream {
-    /// The next event; `None` after the last.
-    pub async fn next(&mut self) -> Option<SessionEvent> {
-        None
-    }
 }

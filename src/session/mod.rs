@@ -1,33 +1,59 @@
 //! [`AgentSession`]: a live provider with tools, hooks, idle timers and memory.
+//!
+//! The behaviour is a pure state machine (`engine`); one task (`driver`) moves bytes, time and
+//! results in and out of it. Handles leave commands in a bounded inbox and never wait for audio.
 
+mod authorize;
+mod builder;
 mod config;
+mod driver;
+mod engine;
+mod error;
 mod events;
 mod hooks;
+mod inbox;
+mod inside;
+mod shared;
+mod stream;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashSet, fmt, sync::Arc, time::Duration};
 
-use antiphon_agent::{Authorizer, Memory, Tool, ToolRegistry};
-use antiphon_audio::AudioSink;
-use antiphon_live::{LiveConfig, LiveError, LiveProvider};
-use antiphon_types::{AudioFrame, Status, ToolDefinition, ToolResponse};
-use bytes::Bytes;
-
-pub use config::{IdleConfig, ReconnectPolicy, SessionLimits};
-pub use events::{
-    EndReason, EndRecord, EventKind, EventStream, HostPrompt, HostPromptKind, HostPromptStage,
-    SessionEvent, SessionState, SessionStats,
+use antiphon_agent::{ExecutorLimits, Memory, ToolExecutor, ToolRegistry};
+use antiphon_live::{
+    Capabilities, LiveCommand, LiveConfig, LiveError, LiveProvider, VoiceActivity,
 };
-pub use hooks::{Callbacks, DeniedCall, LifecycleHooks, NoCallbacks, NoHooks, SessionContext};
+use antiphon_types::{AudioFrame, ToolDefinition, ToolResponse};
+use bytes::Bytes;
+use tokio::sync::oneshot;
+
+use self::{
+    authorize::PolicyThenHook,
+    driver::{Driver, Start},
+    engine::{EngineConfig, HostCommand, frame_untrusted},
+    shared::{Parts, Shared},
+};
+
+pub use self::{
+    builder::SessionBuilder,
+    config::{IdleConfig, ReconnectPolicy, SessionLimits},
+    error::{SendError, ShutdownError, StartError},
+    events::{
+        EndReason, EndRecord, EventKind, HostPrompt, HostPromptKind, HostPromptStage, SessionEvent,
+        SessionState, SessionStats,
+    },
+    hooks::{Callbacks, DeniedCall, LifecycleHooks, NoCallbacks, NoHooks, SessionContext},
+    stream::EventStream,
+};
 
 /// A voice session with its tools. A cheap handle: clones share the session; dropping the last
-/// one stops it.
+/// one stops it. (Handles that hooks are given do not count.)
 #[derive(Clone)]
 pub struct AgentSession {
-    // private state: to be replaced by the implementation
-    _shared: Arc<()>,
+    shared: Arc<Shared>,
+    /// Stops the session when the last of the host's handles goes.
+    _alive: Option<Arc<StopOnDrop>>,
 }
 
-#[allow(unused_variables)] // signatures for the dependants
 impl AgentSession {
     /// A session over `provider`. `registry` `None` is an empty one, `memory` `None` one that is
     /// kept in memory.
@@ -38,84 +64,166 @@ impl AgentSession {
         hooks: impl LifecycleHooks,
         memory: Option<Arc<dyn Memory>>,
     ) -> Self {
-        unreachable!()
+        let mut builder = Self::builder(provider).callbacks(callbacks).hooks(hooks);
+        if let Some(registry) = registry {
+            builder = builder.registry(registry);
+        }
+        if let Some(memory) = memory {
+            builder = builder.memory(memory);
+        }
+        builder.into_session()
     }
 
     /// A builder, for more than [`AgentSession::new`] takes.
     pub fn builder(provider: Arc<dyn LiveProvider>) -> SessionBuilder {
-        unreachable!()
+        SessionBuilder::new(provider)
     }
 
-    /// Connects and begins. On `Ok` the start hook has returned. `Err` is before anything ran.
+    /// Connects and begins. On `Ok` the start hook has returned, and
+    /// [`EventKind::SessionStarted`] was told. `Err` is before anything ran; the session can be
+    /// started again. Needs a tokio runtime. Dropping the future stops the session.
+    ///
+    /// The provider is told of `config`'s tools and, after them and sorted by name, of the
+    /// registry's. Calls to the first are for the host to answer:
+    /// [`AgentSession::send_tool_response`].
     pub async fn start(&self, config: LiveConfig, idle: IdleConfig) -> Result<(), StartError> {
-        unreachable!()
+        if self.shared.is_running() {
+            return Err(StartError::AlreadyActive(self.state()));
+        }
+        let capabilities = Arc::new(self.check(&config)?);
+        let executor = self.executor(&config.tools)?;
+        let provider = &self.shared.provider;
+        let model = provider.model(&config);
+        let mut live = config;
+        live.tools = self.all_tools(&live.tools);
+        let engine = EngineConfig {
+            session_id: self.shared.session_id.clone(),
+            provider: provider.name().into(),
+            model,
+            live,
+            idle,
+            limits: self.shared.limits.clone(),
+            reconnect: self.shared.reconnect.clone(),
+            sink_format: None,
+            first_generation: 1,
+        };
+        let (started, outcome) = oneshot::channel();
+        let (inbox, sink) = self.shared.claim(capabilities.clone())?;
+        let shared = self.shared.clone();
+        tokio::spawn(
+            Driver::new(Start { shared, inbox, sink, capabilities, engine, executor, started })
+                .run(),
+        );
+        let mut unfinished = StopOnDrop::new(&self.shared);
+        let result = outcome.await.unwrap_or(Err(StartError::Stopped));
+        unfinished.disarm();
+        result
     }
 
     /// Signals the end; safe anywhere, hooks and tools included.
-    pub fn stop(&self) {}
+    pub fn stop(&self) {
+        self.shared.stop(EndReason::Stopped, None);
+    }
 
-    /// Stops and waits, at most `within`. Idempotent; inside the session's own hooks and tools it
-    /// signals and returns at once.
+    /// Stops and waits: at most `within` for tools, then at most [`SessionLimits::close`] each for
+    /// the connection and the hooks. Idempotent; inside the session's own hooks and tools it
+    /// signals and returns at once. On `Err` the session is over all the same.
     pub async fn shutdown(&self, within: Duration) -> Result<(), ShutdownError> {
-        unreachable!()
+        if !self.shared.is_running() {
+            return Ok(());
+        }
+        self.shared.stop(EndReason::Stopped, Some(within));
+        if self.is_inside() {
+            return Ok(());
+        }
+        let run = self.shared.wait_for_end().await;
+        let detached = run.record.map(|record| record.detached_tools).unwrap_or_default();
+        if !detached.is_empty() {
+            let names = detached.iter().map(ToString::to_string).collect();
+            return Err(ShutdownError::ToolsRunning(names));
+        }
+        if run.close_timed_out { Err(ShutdownError::CloseTimedOut) } else { Ok(()) }
     }
 
     /// Waits for the end. `None` when the session was never started, or inside its own hooks and
     /// tools.
     pub async fn ended(&self) -> Option<EndRecord> {
-        unreachable!()
+        if self.is_inside() {
+            return None;
+        }
+        self.shared.wait_for_end().await.record
     }
 
     /// The id, constant over restarts.
     pub fn session_id(&self) -> Arc<str> {
-        unreachable!()
+        self.shared.session_id.clone()
     }
 
     /// The tools.
     pub fn registry(&self) -> Arc<ToolRegistry> {
-        unreachable!()
+        self.shared.registry.clone()
     }
 
     /// The memory, with raw keys.
     pub fn memory(&self) -> Arc<dyn Memory> {
-        unreachable!()
+        self.shared.memory.clone()
     }
 
     /// The state now.
     pub fn state(&self) -> SessionState {
-        unreachable!()
+        self.shared.state()
     }
 
     /// The provider's name.
     pub fn provider_name(&self) -> &str {
-        unreachable!()
+        self.shared.provider.name()
     }
 
-    /// Counters so far.
+    /// Counters so far, of this run or the last.
     pub fn stats(&self) -> SessionStats {
-        unreachable!()
+        self.shared.stats()
+    }
+
+    /// What the connection can do; before the first connection of a run what is known of it.
+    /// `None` before the first start.
+    pub fn capabilities(&self) -> Option<Arc<Capabilities>> {
+        self.shared.capabilities()
     }
 
     /// All events from here on. Bounded: a consumer that lags loses the oldest and is told how
     /// many.
     pub fn events(&self) -> EventStream {
-        unreachable!()
+        EventStream::new(self.shared.events.subscribe())
+    }
+
+    /// A handle that does not keep the session running; for tools and hooks that hold on to it.
+    pub fn downgrade(&self) -> WeakAgentSession {
+        WeakAgentSession { shared: Arc::downgrade(&self.shared) }
     }
 
     /// The user's audio in any PCM rate or G.711; converted to what the provider takes. Never
     /// waits: the oldest queued audio is dropped and counted when the wire is slow.
     pub fn send_audio(&self, frame: AudioFrame) -> Result<(), SendError> {
-        unreachable!()
+        check_frame(&frame)?;
+        self.send(HostCommand::Audio(frame))
     }
 
-    /// The user's audio ends for now.
+    /// The user's audio ends for now. With manual turns, or none, this ends the user's turn.
     pub fn end_audio(&self) -> Result<(), SendError> {
-        unreachable!()
+        self.send(HostCommand::EndAudio)
     }
 
-    /// A user's turn as text.
+    /// Forgets the user's audio that was not yet taken as a turn.
+    pub fn clear_audio(&self) -> Result<(), SendError> {
+        self.send_able(HostCommand::ClearAudio, &LiveCommand::ClearAudio)
+    }
+
+    /// A user's turn as text. While a reply is under way it waits for its end. It is told as a user
+    /// message. While a call waits for the user's confirmation, it is the answer to that.
     pub fn send_text(&self, text: impl Into<String>) -> Result<(), SendError> {
-        unreachable!()
+        let text = not_blank(text.into())?;
+        let command = LiveCommand::Text { text: String::new(), reply: true };
+        self.send_able(HostCommand::Text(text), &command)
     }
 
     /// An image as part of the user's turn.
@@ -124,165 +232,253 @@ impl AgentSession {
         media_type: impl Into<Arc<str>>,
         data: Bytes,
     ) -> Result<(), SendError> {
-        unreachable!()
+        let media_type = media_type.into();
+        if data.is_empty() || media_type.is_empty() {
+            return Err(SendError::Invalid("an image needs a media type and data".into()));
+        }
+        let command = LiveCommand::Image { media_type: media_type.clone(), data: Bytes::new() };
+        self.send_able(HostCommand::Image { media_type, data }, &command)
     }
 
     /// Manual turns: the user begins.
     pub fn activity_start(&self) -> Result<(), SendError> {
-        unreachable!()
+        self.send_able(HostCommand::ActivityStart, &LiveCommand::ActivityStart)
     }
 
     /// Manual turns: the user stops.
     pub fn activity_end(&self) -> Result<(), SendError> {
-        unreachable!()
+        self.send_able(HostCommand::ActivityEnd, &LiveCommand::ActivityEnd)
     }
 
-    /// Stops the agent's reply, as the user's voice would.
+    /// Stops the agent's reply, as the user's voice would. Without a reply it does nothing.
     pub fn interrupt(&self) -> Result<(), SendError> {
-        unreachable!()
+        self.send(HostCommand::Interrupt)
     }
 
     /// Has the agent speak this text after the current reply.
     pub fn say(&self, text: impl Into<String>) -> Result<(), SendError> {
-        unreachable!()
+        let text = not_blank(text.into())?;
+        let command = LiveCommand::Say { request: 0, text: String::new() };
+        self.send_able(HostCommand::Say(text), &command)
     }
 
     /// Plays host audio (a chime) after what is queued.
     pub fn play(&self, frame: AudioFrame) -> Result<(), SendError> {
-        unreachable!()
+        check_frame(&frame)?;
+        if frame.is_empty() {
+            return Ok(());
+        }
+        self.send(HostCommand::Play(frame))
     }
 
-    /// The output of a call that the host answers itself.
+    /// The output of a call that the host answers itself. One with `will_continue` `Some(true)` is
+    /// sent and more may follow. For a call that does not wait an [`EventKind::Error`] of the kind
+    /// `tool` is told.
     pub fn send_tool_response(&self, response: ToolResponse) -> Result<(), SendError> {
-        unreachable!()
+        self.send(HostCommand::ToolResponse(response))
     }
 
-    /// Replaces the instructions.
+    /// Cancels an open call of this id. It still has its one output.
+    pub fn cancel_tool(&self, id: impl Into<Arc<str>>) -> Result<(), SendError> {
+        self.send(HostCommand::CancelTool { id: id.into() })
+    }
+
+    /// Replaces the instructions, for this connection and those that replace it.
     pub fn update_instructions(&self, instructions: impl Into<String>) -> Result<(), SendError> {
-        unreachable!()
+        let command = LiveCommand::UpdateInstructions(String::new());
+        self.send_able(HostCommand::UpdateInstructions(instructions.into()), &command)
     }
 
     /// Declares the registry's tools again, with these of the host's beside them.
     pub fn update_tools(&self, host_tools: Vec<ToolDefinition>) -> Result<(), SendError> {
-        unreachable!()
+        self.executor(&host_tools).map_err(|error| SendError::Invalid(error.to_string()))?;
+        let all: Arc<[ToolDefinition]> = self.all_tools(&host_tools).into();
+        let command = LiveCommand::UpdateTools(all.clone());
+        self.send_able(HostCommand::UpdateTools { all, hosts: host_tools }, &command)
     }
 
-    /// Goes to the next step of the workflow.
+    /// Goes to the next step of the workflow. Without one, and after its last step, nothing happens.
     pub fn advance_workflow_step(&self) -> Result<(), SendError> {
-        unreachable!()
+        self.send(HostCommand::AdvanceWorkflow)
+    }
+
+    /// Replaces the idle timers. The silence so far counts.
+    pub fn set_idle(&self, idle: IdleConfig) -> Result<(), SendError> {
+        self.send(HostCommand::SetIdle(idle))
+    }
+
+    /// Lets the model speak about progress of the host's own work, if the session is listening and
+    /// [`Callbacks::on_host_prompt`] does not veto. Whether it was sent. Inside one of the session's
+    /// own hooks it does not wait: `true` is that it was asked for.
+    pub async fn send_agent_progress(&self, text: impl Into<String>) -> Result<bool, SendError> {
+        let text = text.into();
+        self.prompt(|token| HostCommand::Progress { token, text }).await
+    }
+
+    /// Gives the model output that must not be trusted (a web page, a log), framed so that nothing
+    /// in it passes for an instruction; otherwise like [`AgentSession::send_agent_progress`].
+    /// `source` (64 characters) says where it is from, `lead` (200) what to do with it; of `output`
+    /// 2,000 characters are used.
+    pub async fn send_untrusted_tool_output(
+        &self,
+        source: &str,
+        lead: &str,
+        output: &str,
+    ) -> Result<bool, SendError> {
+        let mut nonce = [0u8; 8];
+        getrandom::fill(&mut nonce)
+            .map_err(|error| SendError::Invalid(format!("no randomness: {error}")))?;
+        let text = frame_untrusted(u64::from_le_bytes(nonce), source, lead, output);
+        self.prompt(|token| HostCommand::ToolOutput { token, text }).await
+    }
+
+    pub(crate) fn from_parts(parts: Parts) -> Self {
+        let shared = Shared::new(parts);
+        Self { _alive: Some(Arc::new(StopOnDrop::new(&shared))), shared }
+    }
+
+    /// A handle that does not keep the session running.
+    pub(crate) fn inner(shared: Arc<Shared>) -> Self {
+        Self { shared, _alive: None }
+    }
+
+    async fn prompt(&self, command: impl FnOnce(u64) -> HostCommand) -> Result<bool, SendError> {
+        let (token, answer) = self.shared.await_answer();
+        let sent = self.send(command(token));
+        if sent.is_err() || self.is_inside() {
+            self.shared.answer(token, false);
+            return sent.map(|()| true);
+        }
+        Ok(answer.await.unwrap_or(false))
+    }
+
+    fn is_inside(&self) -> bool {
+        inside::is_inside(self.shared.mark())
+    }
+
+    fn send(&self, command: HostCommand) -> Result<(), SendError> {
+        self.shared.send(command, |_| Ok(()))
+    }
+
+    fn send_able(&self, command: HostCommand, wire: &LiveCommand) -> Result<(), SendError> {
+        self.shared.send(command, |capabilities| capabilities.check(wire))
+    }
+
+    /// What the provider could do with this configuration; refuses what it cannot.
+    fn check(&self, config: &LiveConfig) -> Result<Capabilities, StartError> {
+        let invalid = |what: &str| Err(StartError::InvalidConfig(what.into()));
+        let capabilities =
+            self.shared.provider.capabilities(config).map_err(|error| match error {
+                LiveError::InvalidConfig(reason) => StartError::InvalidConfig(reason),
+                other => StartError::Connect(other),
+            })?;
+        let turns = config.voice_activity;
+        if turns == VoiceActivity::Manual && !capabilities.manual_activity {
+            return invalid("the provider cannot take turns by hand");
+        }
+        if turns == VoiceActivity::Auto && !capabilities.voice_activity {
+            return invalid("the provider cannot hear when the user has spoken");
+        }
+        let has_tools = !config.tools.is_empty() || !self.shared.registry.is_empty();
+        if has_tools && !capabilities.tools {
+            return invalid("the provider cannot take tools");
+        }
+        Ok(capabilities)
+    }
+
+    /// The executor of a run. Refuses tools of the host that are invalid or have a name twice.
+    fn executor(&self, host_tools: &[ToolDefinition]) -> Result<ToolExecutor, StartError> {
+        let shared = &self.shared;
+        let authorizer = PolicyThenHook {
+            policy: shared.policy.clone(),
+            hooks: shared.hooks.clone(),
+            context: shared.context(),
+            mark: shared.mark(),
+        };
+        let mut limits = ExecutorLimits::default();
+        limits.authorize_deadline = shared.limits.authorize_deadline;
+        let executor =
+            ToolExecutor::new(shared.registry.clone(), Some(Arc::new(authorizer))).limits(limits);
+        executor
+            .set_host_tools(host_tools)
+            .map_err(|error| StartError::InvalidConfig(error.to_string()))?;
+        Ok(executor)
+    }
+
+    /// The host's tools, then the registry's by name.
+    fn all_tools(&self, host_tools: &[ToolDefinition]) -> Vec<ToolDefinition> {
+        let names: HashSet<_> = host_tools.iter().map(|tool| tool.name.clone()).collect();
+        let registered = self.shared.registry.definitions();
+        let others = registered.into_iter().filter(|tool| !names.contains(&tool.name));
+        host_tools.iter().cloned().chain(others).collect()
     }
 }
 
-/// Builds an [`AgentSession`].
-pub struct SessionBuilder {
-    _private: (),
-}
-
-#[allow(unused_variables)] // signatures for the dependants
-impl SessionBuilder {
-    /// Adds a tool; an invalid or second one of its name makes [`SessionBuilder::build`] fail.
-    pub fn tool(self, tool: impl Tool) -> Self {
-        self
-    }
-    /// Uses this registry; tools added by [`SessionBuilder::tool`] go into it.
-    pub fn registry(self, registry: Arc<ToolRegistry>) -> Self {
-        self
-    }
-    /// Sets the policy over tool calls; the hook `authorize_tool_call` runs after it.
-    pub fn authorize(self, authorizer: impl Authorizer) -> Self {
-        self
-    }
-    /// Sets the lifecycle hooks.
-    pub fn hooks(self, hooks: impl LifecycleHooks) -> Self {
-        self
-    }
-    /// Sets the callbacks.
-    pub fn callbacks(self, callbacks: impl Callbacks) -> Self {
-        self
-    }
-    /// Sets the memory.
-    pub fn memory(self, memory: Arc<dyn Memory>) -> Self {
-        self
-    }
-    /// Sets where the agent's voice goes. Without one it goes to [`Callbacks::on_audio`], and what
-    /// was heard is reckoned by time.
-    pub fn sink(self, sink: impl AudioSink + 'static) -> Self {
-        self
-    }
-    /// Sets bounds and deadlines.
-    pub fn limits(self, limits: SessionLimits) -> Self {
-        self
-    }
-    /// Sets how lost connections are replaced.
-    pub fn reconnect(self, policy: ReconnectPolicy) -> Self {
-        self
-    }
-    /// Uses this id instead of a random one.
-    pub fn session_id(self, id: impl Into<Arc<str>>) -> Self {
-        self
-    }
-    /// The session, not yet started.
-    pub fn build(self) -> Result<AgentSession, StartError> {
-        unreachable!()
+impl fmt::Debug for AgentSession {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AgentSession")
+            .field("session_id", &self.shared.session_id)
+            .field("provider", &self.provider_name())
+            .field("state", &self.state())
+            .finish_non_exhaustive()
     }
 }
 
-/// Why a session did not start. Nothing ran.
-#[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum StartError {
-    /// It runs already; the running session is untouched.
-    #[error("the session is active already ({0})")]
-    AlreadyActive(SessionState),
-    /// The configuration cannot work.
-    #[error("invalid configuration: {0}")]
-    InvalidConfig(String),
-    /// Connecting failed.
-    #[error("connect failed: {0}")]
-    Connect(#[source] LiveError),
-    /// It was stopped while it connected.
-    #[error("stopped while connecting")]
-    Stopped,
+/// A handle that keeps a session neither running nor in memory. See [`AgentSession::downgrade`].
+#[derive(Clone)]
+pub struct WeakAgentSession {
+    shared: std::sync::Weak<Shared>,
 }
 
-/// Why something could not be sent. Nothing was.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum SendError {
-    /// The session does not run.
-    #[error("the session is not active")]
-    NotActive,
-    /// The bounded command queue is full.
-    #[error("too many commands wait")]
-    QueueFull,
-    /// The provider cannot do it.
-    #[error("the provider cannot {0}")]
-    Unsupported(&'static str),
-    /// The argument is wrong.
-    #[error("{0}")]
-    Invalid(String),
+impl WeakAgentSession {
+    /// The session, if it is still there. The handle does not keep it running.
+    pub fn upgrade(&self) -> Option<AgentSession> {
+        self.shared.upgrade().map(AgentSession::inner)
+    }
 }
 
-/// Why a session could not be shut down in order. It is inactive all the same.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ShutdownError {
-    /// Tools did not end in time; they are detached.
-    #[error("tool calls still running: {}", .0.join(", "))]
-    ToolsRunning(Vec<String>),
-    /// The provider did not close in time.
-    #[error("the provider did not close in time")]
-    CloseTimedOut,
+impl fmt::Debug for WeakAgentSession {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WeakAgentSession")
+    }
 }
 
-impl StartError {
-    /// The canonical code.
-    pub fn status(&self) -> Status {
-        match self {
-            Self::AlreadyActive(_) => Status::FailedPrecondition,
-            Self::InvalidConfig(_) => Status::InvalidArgument,
-            Self::Connect(error) => error.status(),
-            Self::Stopped => Status::Cancelled,
+/// Ends the session when whoever owned it is gone.
+struct StopOnDrop(Option<Arc<Shared>>);
+
+impl StopOnDrop {
+    fn new(shared: &Arc<Shared>) -> Self {
+        Self(Some(shared.clone()))
+    }
+
+    fn disarm(&mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        if let Some(shared) = self.0.take() {
+            shared.stop(EndReason::Cancelled, None);
         }
     }
+}
+
+fn not_blank(text: String) -> Result<String, SendError> {
+    if text.trim().is_empty() {
+        Err(SendError::Invalid("the text is blank".into()))
+    } else {
+        Ok(text)
+    }
+}
+
+fn check_frame(frame: &AudioFrame) -> Result<(), SendError> {
+    let rate = frame.format.sample_rate_hz();
+    if !(8_000..=48_000).contains(&rate) {
+        return Err(SendError::Invalid(format!("{rate} Hz is outside of 8,000 to 48,000")));
+    }
+    if !frame.data.len().is_multiple_of(frame.format.bytes_per_sample()) {
+        return Err(SendError::Invalid("the frame ends within a sample".into()));
+    }
+    Ok(())
 }

@@ -1,0 +1,187 @@
+//! Building a session.
+
+use std::{
+    any::TypeId,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::SystemTime,
+};
+
+use antiphon_agent::{Authorizer, InMemory, Memory, Tool, ToolRegistry};
+use antiphon_audio::AudioSink;
+use antiphon_live::LiveProvider;
+
+use super::{
+    AgentSession, Callbacks, LifecycleHooks, NoCallbacks, NoHooks, ReconnectPolicy, SessionLimits,
+    StartError, shared::Parts,
+};
+
+/// Builds an [`AgentSession`].
+pub struct SessionBuilder {
+    provider: Arc<dyn LiveProvider>,
+    tools: Vec<Arc<dyn Tool>>,
+    registry: Option<Arc<ToolRegistry>>,
+    policy: Option<Arc<dyn Authorizer>>,
+    hooks: Option<Arc<dyn LifecycleHooks>>,
+    callbacks: Option<Arc<dyn Callbacks>>,
+    memory: Option<Arc<dyn Memory>>,
+    sink: Option<Box<dyn AudioSink>>,
+    limits: SessionLimits,
+    reconnect: ReconnectPolicy,
+    session_id: Option<Arc<str>>,
+}
+
+impl SessionBuilder {
+    pub(crate) fn new(provider: Arc<dyn LiveProvider>) -> Self {
+        Self {
+            provider,
+            tools: Vec::new(),
+            registry: None,
+            policy: None,
+            hooks: None,
+            callbacks: None,
+            memory: None,
+            sink: None,
+            limits: SessionLimits::default(),
+            reconnect: ReconnectPolicy::default(),
+            session_id: None,
+        }
+    }
+
+    /// Adds a tool; an invalid or second one of its name makes [`SessionBuilder::build`] fail.
+    pub fn tool(mut self, tool: impl Tool) -> Self {
+        self.tools.push(Arc::new(tool));
+        self
+    }
+
+    /// Uses this registry; tools added by [`SessionBuilder::tool`] go into it.
+    pub fn registry(mut self, registry: Arc<ToolRegistry>) -> Self {
+        self.registry = Some(registry);
+        self
+    }
+
+    /// Sets the policy over tool calls; the hook `authorize_tool_call` runs after it.
+    pub fn authorize(mut self, authorizer: impl Authorizer) -> Self {
+        self.policy = Some(Arc::new(authorizer));
+        self
+    }
+
+    /// Sets the lifecycle hooks.
+    pub fn hooks<H: LifecycleHooks>(mut self, hooks: H) -> Self {
+        self.hooks = some_unless::<H, NoHooks>(hooks).map(|hooks| Arc::new(hooks) as _);
+        self
+    }
+
+    /// Sets the callbacks.
+    pub fn callbacks<C: Callbacks>(mut self, callbacks: C) -> Self {
+        self.callbacks =
+            some_unless::<C, NoCallbacks>(callbacks).map(|callbacks| Arc::new(callbacks) as _);
+        self
+    }
+
+    /// Sets the memory.
+    pub fn memory(mut self, memory: Arc<dyn Memory>) -> Self {
+        self.memory = Some(memory);
+        self
+    }
+
+    /// Sets where the agent's voice goes. Without one it goes to [`Callbacks::on_audio`], and what
+    /// was heard is reckoned by time.
+    pub fn sink(mut self, sink: impl AudioSink + 'static) -> Self {
+        self.sink = Some(Box::new(sink));
+        self
+    }
+
+    /// Sets bounds and deadlines.
+    pub fn limits(mut self, limits: SessionLimits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Sets how lost connections are replaced.
+    pub fn reconnect(mut self, policy: ReconnectPolicy) -> Self {
+        self.reconnect = policy;
+        self
+    }
+
+    /// Uses this id instead of a random one.
+    pub fn session_id(mut self, id: impl Into<Arc<str>>) -> Self {
+        self.session_id = Some(id.into());
+        self
+    }
+
+    /// The session, not yet started. [`StartError::InvalidConfig`] for a tool that cannot be
+    /// registered and for an empty session id.
+    pub fn build(mut self) -> Result<AgentSession, StartError> {
+        let registry = self.registry.get_or_insert_default().clone();
+        for tool in std::mem::take(&mut self.tools) {
+            registry
+                .register_shared(tool)
+                .map_err(|error| StartError::InvalidConfig(error.to_string()))?;
+        }
+        if self.session_id.as_ref().is_some_and(|id| id.is_empty()) {
+            return Err(StartError::InvalidConfig("the session id is empty".into()));
+        }
+        Ok(self.into_session())
+    }
+
+    /// The session; tools added one by one are not looked at.
+    pub(crate) fn into_session(self) -> AgentSession {
+        AgentSession::from_parts(Parts {
+            provider: self.provider,
+            callbacks: self.callbacks,
+            hooks: self.hooks,
+            policy: self.policy,
+            registry: self.registry.unwrap_or_default(),
+            memory: self.memory.unwrap_or_else(|| Arc::new(InMemory::new())),
+            session_id: self.session_id.unwrap_or_else(random_id),
+            sink: self.sink,
+            limits: self.limits,
+            reconnect: self.reconnect,
+        })
+    }
+}
+
+/// `value`, unless its type is `Nothing`: then nobody needs to be called.
+fn some_unless<T: 'static, Nothing: 'static>(value: T) -> Option<T> {
+    (TypeId::of::<T>() != TypeId::of::<Nothing>()).then_some(value)
+}
+
+/// 12 random bytes in unpadded base64url: 16 characters.
+fn random_id() -> Arc<str> {
+    let mut bytes = [0u8; 12];
+    if getrandom::fill(&mut bytes).is_err() {
+        // Without randomness the time and a count still tell sessions of one host apart.
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        bytes[..8].copy_from_slice(&(now.as_nanos() as u64).to_be_bytes());
+        bytes[8..].copy_from_slice(&COUNT.fetch_add(1, Ordering::Relaxed).to_be_bytes());
+    }
+    base64url(&bytes).into()
+}
+
+fn base64url(bytes: &[u8; 12]) -> String {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    let mut text = String::with_capacity(16);
+    for three in bytes.chunks(3) {
+        let bits = three.iter().fold(0u32, |bits, byte| bits << 8 | u32::from(*byte));
+        for shift in [18, 12, 6, 0] {
+            text.push(char::from(ALPHABET[(bits >> shift) as usize & 63]));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_url_safe_and_differ() {
+        assert_eq!(base64url(b"Many hands m"), "TWFueSBoYW5kcyBt");
+        assert_eq!(base64url(&[0xff; 12]), "_".repeat(16));
+        assert_ne!(random_id(), random_id());
+    }
+}

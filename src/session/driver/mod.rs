@@ -1,0 +1,475 @@
+//! The one task of a session: moves bytes, time and results in and out of the engine. It has no
+//! behaviour of its own.
+//!
+//! Wire, sink, tools, commands and timer are polled together, so nothing is cancelled half-way and
+//! audio makes no task hop.
+
+mod audio_tap;
+mod hook_task;
+mod player;
+mod tasks;
+mod wire;
+
+use std::{
+    future::{Future, poll_fn},
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Instant,
+};
+
+use antiphon_agent::ToolExecutor;
+use antiphon_audio::{ClockedSink, Generation, Played, SinkError};
+use antiphon_live::Capabilities;
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::Sleep,
+};
+
+use self::{
+    audio_tap::AudioTap,
+    hook_task::{HookTask, Job, Runner},
+    player::Player,
+    tasks::CallTasks,
+    wire::Wire,
+};
+use super::{
+    EndReason, EndRecord, EventKind, SessionEvent, SessionState, SessionStats, StartError,
+    engine::{End, Engine, EngineConfig, Input, NeverBegan, Output},
+    inbox::{Delivery, Inbox},
+    shared::{ParkedSink, Shared},
+};
+
+/// Inputs of hooks that may wait for the driver.
+const MAX_HOOK_INPUTS: usize = 64;
+/// After this many wake-ups without a pause, other tasks get their turn.
+const WAKE_UPS_PER_TURN: u32 = 64;
+
+/// What a run of a session is made of.
+pub(crate) struct Start {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) inbox: Arc<Inbox>,
+    pub(crate) sink: ParkedSink,
+    /// As far as they are known before connecting.
+    pub(crate) capabilities: Arc<Capabilities>,
+    pub(crate) engine: EngineConfig,
+    pub(crate) executor: ToolExecutor,
+    pub(crate) started: oneshot::Sender<Result<(), StartError>>,
+}
+
+/// The session's task.
+pub(crate) struct Driver {
+    engine: Engine,
+    wire: Wire,
+    player: Option<Player>,
+    tap: Option<AudioTap>,
+    tasks: Option<CallTasks>,
+    hooks: Option<HookTask>,
+    from_hooks: mpsc::Receiver<Input>,
+    inbox: Arc<Inbox>,
+    delivery: Delivery,
+    timer: Pin<Box<Sleep>>,
+    timer_at: Option<Instant>,
+    shared: Arc<Shared>,
+    started: Option<oneshot::Sender<Result<(), StartError>>>,
+    /// A sink of the host's; one of our own is not kept.
+    hosts_sink: bool,
+    end: Option<End>,
+    last_event: Option<SessionEvent>,
+    released: bool,
+}
+
+impl Driver {
+    pub(crate) fn new(start: Start) -> Self {
+        let Start { shared, inbox, sink, capabilities, engine, executor, started } = start;
+        let now = tokio::time::Instant::now().into_std();
+        let hosts_sink = sink.sink.is_some();
+        let device = sink.sink.unwrap_or_else(|| Box::new(ClockedSink::new(capabilities.output)));
+        let player = Player::new(device);
+        let mark = shared.mark();
+        let tap = match (&shared.callbacks, hosts_sink) {
+            (Some(callbacks), false) => Some(AudioTap::spawn(callbacks.clone(), mark)),
+            _ => None,
+        };
+        let (to_driver, from_hooks) = mpsc::channel(MAX_HOOK_INPUTS);
+        let runner = Runner {
+            callbacks: shared.callbacks.clone(),
+            hooks: shared.hooks.clone(),
+            context: shared.context(),
+            limits: shared.limits.clone(),
+            to_driver,
+            mark,
+            interrupts_elsewhere: tap.is_some(),
+        };
+        let tasks = CallTasks::new(
+            Arc::new(executor),
+            runner.clone(),
+            shared.scoped_memory(),
+            shared.session_id.clone(),
+        );
+        let engine = EngineConfig {
+            sink_format: Some(player.format()),
+            first_generation: sink.next_generation,
+            ..engine
+        };
+        Self {
+            engine: Engine::new(engine, now),
+            wire: Wire::new(shared.provider.clone(), capabilities),
+            player: Some(player),
+            tap,
+            tasks: Some(tasks),
+            hooks: Some(HookTask::spawn(runner)),
+            from_hooks,
+            inbox,
+            delivery: Delivery::default(),
+            timer: Box::pin(tokio::time::sleep(std::time::Duration::ZERO)),
+            timer_at: None,
+            shared,
+            started: Some(started),
+            hosts_sink,
+            end: None,
+            last_event: None,
+            released: false,
+        }
+    }
+
+    /// Runs the session to its end.
+    pub(crate) async fn run(mut self) {
+        let mut wake_ups = 0u32;
+        self.drain(now());
+        while self.end.is_none() {
+            self.publish();
+            self.set_timer();
+            poll_fn(|cx| self.poll_wake(cx)).await;
+            wake_ups += 1;
+            if wake_ups.is_multiple_of(WAKE_UPS_PER_TURN) {
+                tokio::task::yield_now().await;
+            }
+        }
+        self.wind_down().await;
+    }
+
+    /// Everything that can wake the session, in one poll.
+    fn poll_wake(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let now = now();
+        let mut progress = self.poll_inbox(cx, now);
+        progress |= self.poll_wire(cx, now);
+        progress |= self.poll_sink(cx, now);
+        progress |= self.poll_tasks(cx, now);
+        progress |= self.poll_hooks(cx, now);
+        progress |= self.poll_timer(cx, now);
+        // Commands go out last, so that one wake-up serves what all the others asked for.
+        progress |= self.poll_wire_out(cx, now);
+        if progress || self.end.is_some() { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    fn poll_inbox(&mut self, cx: &mut Context<'_>, now: Instant) -> bool {
+        if self.inbox.poll(cx, &mut self.delivery).is_pending() {
+            return false;
+        }
+        while let Some(command) = self.delivery.commands.pop_front() {
+            self.input(Input::Host(command), now);
+        }
+        if let Some(stop) = self.delivery.stop.take() {
+            self.input(Input::Stop { reason: stop.reason, within: stop.within }, now);
+        }
+        true
+    }
+
+    fn poll_wire(&mut self, cx: &mut Context<'_>, now: Instant) -> bool {
+        let mut progress = false;
+        for _ in 0..wire::EVENTS_PER_WAKE_UP {
+            let Poll::Ready(input) = self.wire.poll_input(cx) else { break };
+            if let Input::Connected { capabilities, .. } = &input {
+                self.shared.publish_capabilities(capabilities.clone());
+            }
+            self.input(input, now);
+            progress = true;
+        }
+        progress
+    }
+
+    fn poll_wire_out(&mut self, cx: &mut Context<'_>, now: Instant) -> bool {
+        let mut progress = false;
+        while let Poll::Ready(input) = self.wire.poll_output(cx, &mut self.engine) {
+            self.input(input, now);
+            progress = true;
+        }
+        progress
+    }
+
+    fn poll_sink(&mut self, cx: &mut Context<'_>, now: Instant) -> bool {
+        let mut progress = false;
+        while let Some(Poll::Ready(news)) =
+            self.player.as_mut().map(|player| player.poll_progress(cx, now))
+        {
+            progress = true;
+            match news {
+                Ok(played) => self.input(Input::Played(played), now),
+                Err(error) => self.sink_failed(error, now),
+            }
+        }
+        if progress && self.engine.wants_position() {
+            self.tell_position(now);
+        }
+        progress
+    }
+
+    fn poll_tasks(&mut self, cx: &mut Context<'_>, now: Instant) -> bool {
+        let mut progress = false;
+        while let Some(Poll::Ready(input)) = self.tasks.as_mut().map(|tasks| tasks.poll(cx)) {
+            progress = true;
+            if let Some(input) = input {
+                self.input(input, now);
+            }
+        }
+        progress
+    }
+
+    fn poll_hooks(&mut self, cx: &mut Context<'_>, now: Instant) -> bool {
+        let mut progress = false;
+        while let Poll::Ready(Some(input)) = self.from_hooks.poll_recv(cx) {
+            self.input(input, now);
+            progress = true;
+        }
+        progress
+    }
+
+    fn poll_timer(&mut self, cx: &mut Context<'_>, now: Instant) -> bool {
+        if self.timer_at.is_none() || self.timer.as_mut().poll(cx).is_pending() {
+            return false;
+        }
+        self.timer_at = None;
+        self.engine.handle_timeout(now);
+        self.drain(now);
+        true
+    }
+
+    fn input(&mut self, input: Input, now: Instant) {
+        self.engine.handle(input, now);
+        self.drain(now);
+    }
+
+    /// Does all that the engine wants done.
+    fn drain(&mut self, now: Instant) {
+        while let Some(output) = self.engine.poll_output() {
+            self.act(output, now);
+        }
+    }
+
+    fn act(&mut self, output: Output, now: Instant) {
+        match output {
+            Output::Connect { request } => {
+                let within = request.config.connect_timeout;
+                self.wire.connect(request, within);
+            }
+            Output::Close { epoch } => self.wire.close(epoch),
+            Output::Send { epoch, command, origin } => self.wire.send(epoch, command, origin),
+            Output::Play { generation, frame } => {
+                if let Some(tap) = &mut self.tap
+                    && !tap.frame(generation, frame.clone())
+                {
+                    let message = "on_audio is too slow; audio was dropped".to_owned();
+                    self.engine.handle(Input::SinkFailed { message }, now);
+                }
+                let played = self.player.as_mut().map(|player| player.play(generation, frame, now));
+                self.check_sink(played, now);
+                if self.engine.wants_position() {
+                    self.tell_position(now);
+                }
+            }
+            Output::FinishPlayback { generation } => {
+                let finished = self.player.as_mut().map(|player| player.finish(generation, now));
+                self.check_sink(finished, now);
+            }
+            Output::ClearPlayback { next } => self.clear(next, now),
+            Output::StartHook => self.push_job(Job::Start, now),
+            Output::Started => {
+                if let Some(started) = self.started.take() {
+                    let _ = started.send(Ok(()));
+                }
+            }
+            Output::Admit { ticket, request, confirmed, turn } => {
+                if let Some(tasks) = &mut self.tasks {
+                    tasks.judge(ticket, request, confirmed, turn);
+                }
+            }
+            Output::Emit(event) => self.emit(event, now),
+            Output::StateOnly(state) => self.push_job(Job::State(state), now),
+            Output::AskPrompt { event, prompt } => {
+                let _ = self.shared.events.send(event);
+                self.push_job(Job::Prompt(prompt), now);
+            }
+            Output::PromptAnswer { token, sent } => self.shared.answer(token, sent),
+            Output::Ended { end } => self.end = Some(end),
+            other => self.act_on_calls(other),
+        }
+    }
+
+    fn act_on_calls(&mut self, output: Output) {
+        let Some(tasks) = &mut self.tasks else { return };
+        match output {
+            Output::Discard { ticket } => tasks.discard(ticket),
+            Output::Invoke { ticket, turn } => tasks.invoke(ticket, turn),
+            Output::ObserveHostCall { call } => tasks.observe_start(call),
+            Output::Observe { ticket, call, executed } => tasks.observe_end(ticket, call, executed),
+            Output::CancelTool { ticket } => tasks.cancel(ticket),
+            Output::HostTools { definitions } => {
+                if let Err(error) = tasks.executor().set_host_tools(&definitions) {
+                    tracing::warn!(%error, "the host's tools were not replaced");
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn emit(&mut self, event: SessionEvent, now: Instant) {
+        let _ = self.shared.events.send(event.clone());
+        match &event.kind {
+            // The hooks hear of the end after everything else.
+            EventKind::SessionEnded { .. } => self.last_event = Some(event),
+            EventKind::Interrupted => {
+                if let Some(tap) = &self.tap {
+                    tap.interrupted();
+                }
+                self.push_job(Job::Event(event), now);
+            }
+            _ => self.push_job(Job::Event(event), now),
+        }
+    }
+
+    fn push_job(&mut self, job: Job, now: Instant) {
+        let wanted = self.shared.callbacks.is_some() || self.shared.hooks.is_some();
+        let answered = matches!(job, Job::Start | Job::Prompt(_));
+        if !wanted && !answered {
+            return;
+        }
+        let pushed = self.hooks.as_mut().map(|hooks| hooks.push(job));
+        if let Some(Err(trouble)) = pushed {
+            self.engine.handle(Input::HookTrouble { trouble }, now);
+        }
+    }
+
+    fn clear(&mut self, next: Generation, now: Instant) {
+        if let Some(tap) = &self.tap {
+            tap.clear(next);
+        }
+        let played = match self.player.as_mut().map(|player| player.clear(next, now)) {
+            Some(Ok(played)) => played,
+            Some(Err(error)) => {
+                self.sink_failed(error, now);
+                None
+            }
+            None => None,
+        };
+        self.engine.handle(Input::Cleared { next, played }, now);
+    }
+
+    fn check_sink(&mut self, result: Option<Result<(), SinkError>>, now: Instant) {
+        if let Some(Err(error)) = result {
+            self.sink_failed(error, now);
+        }
+    }
+
+    fn sink_failed(&mut self, error: SinkError, now: Instant) {
+        let next = Generation(self.engine.next_generation());
+        if let Some(player) = &mut self.player {
+            player.replace_lost_sink(next, now);
+        }
+        self.engine.handle(Input::SinkFailed { message: error.to_string() }, now);
+        // What the lost sink had is taken as heard, so that no turn waits for it.
+        let at = now;
+        let source = antiphon_audio::PositionSource::Estimate { error: Default::default() };
+        let generation = Generation(next.0.saturating_sub(1));
+        let lost = Played { generation, samples: 0, complete: true, at, source };
+        self.engine.handle(Input::Played(lost), now);
+    }
+
+    fn tell_position(&mut self, now: Instant) {
+        if let Some(played) = self.player.as_ref().and_then(|player| player.position(now)) {
+            self.engine.handle(Input::Played(Played { complete: false, ..played }), now);
+        }
+    }
+
+    fn set_timer(&mut self) {
+        let sink = self.player.as_ref().and_then(Player::next_deadline);
+        let at = [self.engine.next_deadline(), sink].into_iter().flatten().min();
+        if at == self.timer_at {
+            return;
+        }
+        self.timer_at = at;
+        if let Some(at) = at {
+            self.timer.as_mut().reset(tokio::time::Instant::from_std(at));
+        }
+    }
+
+    fn publish(&self) {
+        self.shared.publish(self.engine.state(), self.stats());
+    }
+
+    fn stats(&self) -> SessionStats {
+        let mut stats = self.engine.stats();
+        stats.uplink_dropped_ms += self.inbox.dropped_ms();
+        stats
+    }
+
+    /// Closes the connection, ends tools and hooks, and leaves no task behind.
+    async fn wind_down(&mut self) {
+        let Some(end) = self.end.take() else { return };
+        let limit = self.shared.limits.close;
+        self.shared.publish(SessionState::Deactivating, self.stats());
+        let closed = self.wire.finish(limit).await;
+        if let Some(tasks) = self.tasks.take() {
+            tasks.finish(limit).await;
+        }
+        if let Some(event) = self.last_event.take() {
+            self.push_job(Job::Event(event), now());
+        }
+        if let Some(hooks) = self.hooks.take() {
+            hooks.finish(limit).await;
+        }
+        if let Some(tap) = self.tap.take() {
+            let mut task = tap.finish();
+            if tokio::time::timeout(limit, &mut task).await.is_err() {
+                task.abort();
+            }
+        }
+        self.release(end, !closed);
+    }
+
+    fn release(&mut self, end: End, close_timed_out: bool) {
+        self.released = true;
+        let record = EndRecord {
+            reason: end.reason.clone(),
+            detached_tools: end.detached,
+            stats: self.stats(),
+        };
+        let began = end.never_began.is_none();
+        let sink = ParkedSink {
+            sink: self.player.take().and_then(Player::into_sink).filter(|_| self.hosts_sink),
+            next_generation: self.engine.next_generation(),
+        };
+        self.shared.release(sink, began.then_some(record), close_timed_out);
+        if let Some(started) = self.started.take() {
+            let _ = started.send(Err(match end.never_began {
+                Some(NeverBegan::Connect(error)) => StartError::Connect(error),
+                Some(NeverBegan::Stopped) | None => StartError::Stopped,
+            }));
+        }
+    }
+}
+
+impl Drop for Driver {
+    /// The task was dropped with its runtime: the session is over all the same.
+    fn drop(&mut self) {
+        if !self.released {
+            let reason = EndReason::Cancelled;
+            self.release(End { never_began: None, reason, detached: Vec::new() }, false);
+        }
+    }
+}
+
+/// The time of this wake-up; virtual where the runtime's is.
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}

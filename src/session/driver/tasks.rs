@@ -1,0 +1,203 @@
+//! The tasks of tool calls: observers, the tool itself, and the verdict before both.
+
+use std::{collections::HashMap, sync::Arc};
+
+use antiphon_agent::{
+    Admission, AdmittedCall, CallContext, Executed, Memory, Outcome, RunContext, ToolExecutor,
+};
+use antiphon_types::{ToolCall, ToolCallRequest, ToolResponse};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::hook_task::Runner;
+use crate::session::{
+    engine::{Decision, Input, Ticket},
+    inside,
+};
+
+/// What a task of a call ends with.
+pub(crate) enum Done {
+    Judged(Ticket, Admission),
+    Executed(Ticket, Executed),
+    Observed,
+}
+
+/// All tasks of a session's calls. Dropping it aborts them.
+pub(crate) struct CallTasks {
+    tasks: JoinSet<Done>,
+    admitted: HashMap<Ticket, AdmittedCall>,
+    running: HashMap<Ticket, CancellationToken>,
+    executor: Arc<ToolExecutor>,
+    runner: Runner,
+    memory: Arc<dyn Memory>,
+    session_id: Arc<str>,
+}
+
+impl CallTasks {
+    pub(crate) fn new(
+        executor: Arc<ToolExecutor>,
+        runner: Runner,
+        memory: Arc<dyn Memory>,
+        session_id: Arc<str>,
+    ) -> Self {
+        Self {
+            tasks: JoinSet::new(),
+            admitted: HashMap::new(),
+            running: HashMap::new(),
+            executor,
+            runner,
+            memory,
+            session_id,
+        }
+    }
+
+    pub(crate) fn executor(&self) -> &ToolExecutor {
+        &self.executor
+    }
+
+    /// Has the policy judge a call, beside the audio path.
+    pub(crate) fn judge(
+        &mut self,
+        ticket: Ticket,
+        request: ToolCallRequest,
+        confirmed: bool,
+        turn: u64,
+    ) {
+        let context = CallContext::new(self.session_id.clone(), turn, self.memory.clone());
+        let context = if confirmed { context.confirmed() } else { context };
+        let executor = self.executor.clone();
+        let deadline = self.runner.limits.authorize_deadline;
+        self.tasks.spawn(async move {
+            Done::Judged(ticket, executor.admit_within(&context, request, deadline).await)
+        });
+    }
+
+    /// Runs an admitted call: observers, tool, observers.
+    pub(crate) fn invoke(&mut self, ticket: Ticket, turn: u64) {
+        let Some(admitted) = self.admitted.remove(&ticket) else { return };
+        let cancelled = CancellationToken::new();
+        self.running.insert(ticket, cancelled.clone());
+        let context =
+            RunContext::new(self.session_id.clone(), turn, self.memory.clone(), cancelled.clone());
+        let (executor, runner) = (self.executor.clone(), self.runner.clone());
+        let call = admitted.call().clone();
+        self.tasks.spawn(inside::run(self.runner.mark, async move {
+            // Whoever cancels the call does not wait for its observers either.
+            let observed = cancelled.run_until_cancelled(runner.call_starts(&call)).await;
+            let executed = match observed {
+                Some(()) => executor.run(admitted, context).await,
+                None => cancelled_output(&call),
+            };
+            runner.call_ended(&call, &executed.response).await;
+            Done::Executed(ticket, executed)
+        }));
+    }
+
+    /// Tells the observers of a call that the host answers itself.
+    pub(crate) fn observe_start(&mut self, call: ToolCall) {
+        let runner = self.runner.clone();
+        self.tasks.spawn(inside::run(self.runner.mark, async move {
+            runner.call_starts(&call).await;
+            Done::Observed
+        }));
+    }
+
+    /// Tells the observers of an output that no tool made.
+    pub(crate) fn observe_end(&mut self, ticket: Ticket, call: ToolCall, executed: Executed) {
+        let runner = self.runner.clone();
+        self.tasks.spawn(inside::run(self.runner.mark, async move {
+            runner.call_ended(&call, &executed.response).await;
+            Done::Executed(ticket, executed)
+        }));
+    }
+
+    /// Forgets an admitted call.
+    pub(crate) fn discard(&mut self, ticket: Ticket) {
+        self.admitted.remove(&ticket);
+    }
+
+    /// Cancels a running call; it still ends by itself.
+    pub(crate) fn cancel(&mut self, ticket: Ticket) {
+        if let Some(token) = self.running.get(&ticket) {
+            token.cancel();
+        }
+    }
+
+    /// The next end of a task, as an input for the engine.
+    pub(crate) fn poll(
+        &mut self,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Input>> {
+        use std::task::Poll;
+        match self.tasks.poll_join_next(cx) {
+            Poll::Ready(Some(Ok(done))) => Poll::Ready(self.take(done)),
+            Poll::Ready(Some(Err(error))) => {
+                // Everything foreign is caught inside, so this is only an abort.
+                tracing::debug!(%error, "a task of a call ended early");
+                Poll::Ready(None)
+            }
+            Poll::Ready(None) | Poll::Pending => Poll::Pending,
+        }
+    }
+
+    /// Ends all tasks; those that ignore it are left behind once `within` is over.
+    pub(crate) async fn finish(mut self, within: std::time::Duration) {
+        for token in self.running.values() {
+            token.cancel();
+        }
+        if tokio::time::timeout(within, self.tasks.shutdown()).await.is_err() {
+            self.tasks.detach_all();
+        }
+    }
+
+    fn take(&mut self, done: Done) -> Option<Input> {
+        match done {
+            Done::Observed => None,
+            Done::Executed(ticket, executed) => {
+                self.running.remove(&ticket);
+                Some(Input::ToolDone { ticket, executed })
+            }
+            Done::Judged(ticket, admission) => {
+                let decision = match admission {
+                    Admission::Run(admitted) => {
+                        let call = admitted.call().clone();
+                        self.admitted.insert(ticket, admitted);
+                        Decision::Run { call }
+                    }
+                    Admission::Host(call) => Decision::Host { call },
+                    Admission::Refused(refused) => Decision::Refused(refused),
+                    Admission::Confirm { read_back, .. } => Decision::Confirm { read_back },
+                    Admission::Duplicate => Decision::Duplicate,
+                    _ => Decision::NoVerdict { reason: "an unknown kind of verdict" },
+                };
+                Some(Input::Admission { ticket, decision })
+            }
+        }
+    }
+}
+
+impl Runner {
+    /// The raw observer first, then the hook.
+    async fn call_starts(&self, call: &ToolCall) {
+        self.callback("on_tool_call", |host| host.on_tool_call(call)).await;
+        if let Some(hooks) = &self.hooks {
+            self.hook("on_tool_call", hooks.on_tool_call(&self.context, call)).await;
+        }
+    }
+
+    async fn call_ended(&self, call: &ToolCall, response: &ToolResponse) {
+        if let Some(hooks) = &self.hooks {
+            self.hook("on_tool_result", hooks.on_tool_result(&self.context, call, response)).await;
+        }
+    }
+}
+
+fn cancelled_output(call: &ToolCall) -> Executed {
+    let text = Outcome::Cancelled.fixed_text();
+    Executed {
+        response: ToolResponse::error(call.id.clone(), call.name.clone(), text),
+        outcome: Outcome::Cancelled,
+        detached: false,
+        detail: None,
+    }
+}

@@ -1,0 +1,161 @@
+//! What the host asks for.
+
+use antiphon_live::{LiveCommand, VoiceActivity};
+
+use super::{
+    Engine, Phase, confirm,
+    io::{HostCommand, Origin, Output},
+    prompts::Delivery,
+    sequencer::{Wanted, Why},
+    workflow::Advanced,
+};
+use crate::session::{EventKind, HostPromptKind, SessionState};
+
+impl Engine {
+    pub(super) fn on_host(&mut self, command: HostCommand) {
+        if matches!(self.phase, Phase::Closing(_)) {
+            if let HostCommand::Progress { token, .. } | HostCommand::ToolOutput { token, .. } =
+                command
+            {
+                self.answer_prompt(Some(token), false);
+            }
+            return;
+        }
+        match command {
+            HostCommand::Audio(frame) => self.uplink.audio(frame),
+            HostCommand::EndAudio => self.on_end_audio(),
+            HostCommand::ClearAudio => {
+                self.uplink.clear_audio();
+                self.send(LiveCommand::ClearAudio, Origin::None);
+            }
+            HostCommand::Text(text) => self.on_host_text(text),
+            HostCommand::Image { media_type, data } => {
+                self.user_is_active();
+                self.mark(LiveCommand::Image { media_type, data });
+            }
+            HostCommand::ActivityStart => {
+                self.user_is_active();
+                self.mark(LiveCommand::ActivityStart);
+                self.user_begins();
+            }
+            HostCommand::ActivityEnd => {
+                self.mark(LiveCommand::ActivityEnd);
+                self.user_ends();
+            }
+            HostCommand::Interrupt => {
+                self.interrupt(true);
+            }
+            HostCommand::Say(text) => self.want(Wanted::Say { text, why: Why::Host }),
+            HostCommand::Play(frame) => self.want(Wanted::Play(frame)),
+            HostCommand::ToolResponse(response) => self.on_host_response(response),
+            HostCommand::CancelTool { id } => match self.calls.find_by_id(&id) {
+                Some(call) => {
+                    let ticket = call.ticket;
+                    self.cancel_call(ticket);
+                }
+                None => self.emit_error("tool", format!("no call {id:?} is open")),
+            },
+            HostCommand::UpdateInstructions(instructions) => self.update_instructions(instructions),
+            HostCommand::UpdateTools { all, hosts } => {
+                std::sync::Arc::make_mut(&mut self.live).tools = all.to_vec();
+                self.prompt_outputs.push_back(Output::HostTools { definitions: hosts });
+                self.send(LiveCommand::UpdateTools(all), Origin::None);
+            }
+            HostCommand::AdvanceWorkflow => {
+                if let Some(advanced) = self.workflow.as_mut().and_then(|flow| flow.advance()) {
+                    self.workflow_advanced(advanced);
+                }
+            }
+            HostCommand::SetIdle(config) => self.attention.configure(config),
+            HostCommand::Progress { token, text } => {
+                self.host_prompt(HostPromptKind::AgentProgress, token, text);
+            }
+            HostCommand::ToolOutput { token, text } => {
+                self.host_prompt(HostPromptKind::ToolOutput, token, text);
+            }
+        }
+    }
+
+    pub(super) fn count_workflow_turn(&mut self) {
+        if let Some(advanced) = self.workflow.as_mut().and_then(|flow| flow.user_turn()) {
+            self.workflow_advanced(advanced);
+        }
+    }
+
+    fn on_end_audio(&mut self) {
+        self.mark(LiveCommand::EndAudio);
+        // With automatic turn-taking silence is no turn; otherwise this ends one.
+        let spoke = self.attention.user_speaks() || self.turn.pending;
+        if self.live.voice_activity != VoiceActivity::Auto || spoke {
+            self.user_ends();
+        }
+    }
+
+    /// The host says that the user's turn is over.
+    fn user_ends(&mut self) {
+        self.attention.speech_is_over();
+        self.timers.stop(super::Timer::TranscriptWait);
+        self.turn.pending = true;
+        self.latency.user_ended(self.now);
+        if self.state == SessionState::Listening && self.phase == Phase::Running {
+            self.set_state(SessionState::Processing);
+        }
+    }
+
+    fn on_host_text(&mut self, text: String) {
+        self.user_is_active();
+        if self.is_asking() {
+            // The words decide over a call; its output is what the model answers.
+            let turn = self.begin_turn();
+            let said = text.trim().to_owned();
+            self.emit_in(turn, EventKind::UserMessage { text: said.clone() });
+            self.remember_user(&said);
+            self.count_workflow_turn();
+            self.send(LiveCommand::Text { text, reply: false }, Origin::None);
+            self.decide_read_back(confirm::parse(&said));
+            return;
+        }
+        self.want(Wanted::Text { text, reply: true, why: Why::User });
+    }
+
+    fn want(&mut self, wanted: Wanted) {
+        if !self.replies.want(wanted) {
+            self.emit_error("queue", "too much waits to be said; it was dropped");
+        }
+    }
+
+    fn mark(&mut self, command: LiveCommand) {
+        if !self.uplink.mark(command) {
+            self.emit_error("queue", "too many commands wait for the wire; one was dropped");
+        }
+    }
+
+    fn host_prompt(&mut self, kind: HostPromptKind, token: u64, text: String) {
+        let now_is_the_time = self.state == SessionState::Listening
+            && !text.trim().is_empty()
+            && self.can(|can| can.text_input);
+        if !now_is_the_time {
+            return self.answer_prompt(Some(token), false);
+        }
+        self.ask_prompt(kind, Delivery::Ask(text), Some(token));
+    }
+
+    fn workflow_advanced(&mut self, advanced: Advanced) {
+        self.emit(EventKind::WorkflowStep { step: advanced.step });
+        if let Some(instructions) = advanced.instructions {
+            self.update_instructions(instructions);
+        }
+    }
+
+    fn update_instructions(&mut self, instructions: String) {
+        std::sync::Arc::make_mut(&mut self.live).instructions = Some(instructions.clone());
+        let command = if self.can(|can| can.update_instructions) {
+            LiveCommand::UpdateInstructions(instructions)
+        } else {
+            LiveCommand::Text { text: instructions, reply: false }
+        };
+        if self.connected && !self.send(command, Origin::None) {
+            self.emit_error("provider", "the provider takes no new instructions in a session");
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! What goes into the engine and what comes out.
+
+use std::sync::Arc;
+
+use antiphon_agent::{Executed, Outcome, Refused};
+use antiphon_audio::{Generation, Played};
+use antiphon_live::{Capabilities, ConnectRequest, LiveCommand, LiveError, LiveEvent};
+use antiphon_types::{AudioFrame, ToolCall, ToolCallRequest, ToolDefinition, ToolResponse};
+
+use crate::session::{EndReason, HostPrompt, IdleConfig, SessionEvent, SessionState};
+
+/// Something that happened.
+#[derive(Debug)]
+pub(crate) enum Input {
+    /// [`Output::Connect`] succeeded.
+    Connected { epoch: u32, capabilities: Arc<Capabilities> },
+    /// [`Output::Connect`] failed.
+    ConnectFailed { epoch: u32, error: LiveError },
+    /// The connection has an event.
+    Provider { epoch: u32, event: LiveEvent },
+    /// The connection refused a command and stays usable.
+    Refused { epoch: u32, command: &'static str, origin: Origin, error: LiveError },
+    /// The connection took the command of a prompt.
+    PromptSent { id: u64 },
+    /// The connection is over; `None` is an end without a word.
+    Disconnected { epoch: u32, error: Option<LiveError> },
+    /// The host wants something.
+    Host(HostCommand),
+    /// The start hook returned, or was given up.
+    StartHookDone,
+    /// The policy has judged a call.
+    Admission { ticket: Ticket, decision: Decision },
+    /// A call has its output.
+    ToolDone { ticket: Ticket, executed: Executed },
+    /// The host has judged a prompt of the session's own.
+    PromptVerdict { id: u64, allowed: bool },
+    /// Playout went on.
+    Played(Played),
+    /// [`Output::ClearPlayback`] was done.
+    Cleared { next: Generation, played: Option<Played> },
+    /// The sink failed and was replaced by silence.
+    SinkFailed { message: String },
+    /// A hook panicked, failed or hangs.
+    HookTrouble { trouble: HookTrouble },
+    /// The session is to end. Tools get until `within` from now.
+    Stop { reason: EndReason, within: Option<std::time::Duration> },
+}
+
+/// What the host can ask for.
+#[derive(Debug)]
+pub(crate) enum HostCommand {
+    Audio(AudioFrame),
+    EndAudio,
+    ClearAudio,
+    Text(String),
+    Image { media_type: Arc<str>, data: bytes::Bytes },
+    ActivityStart,
+    ActivityEnd,
+    Interrupt,
+    Say(String),
+    Play(AudioFrame),
+    ToolResponse(ToolResponse),
+    CancelTool { id: Arc<str> },
+    UpdateInstructions(String),
+    UpdateTools { all: Arc<[ToolDefinition]>, hosts: Vec<ToolDefinition> },
+    AdvanceWorkflow,
+    SetIdle(IdleConfig),
+    Progress { token: u64, text: String },
+    ToolOutput { token: u64, text: String },
+}
+
+/// What a command was sent for, so that its refusal finds back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// Nothing waits for it.
+    None,
+    /// A reply is waited for.
+    Asked,
+    /// A prompt of the session's own, and its reply.
+    Prompt(u64),
+    /// The output of a call.
+    ToolOutput,
+}
+
+/// What went wrong with a hook.
+#[derive(Debug)]
+pub(crate) enum HookTrouble {
+    /// It panicked.
+    Panicked { hook: &'static str },
+    /// It still runs.
+    Stalled { hook: &'static str, ms: u64 },
+    /// It was given up.
+    GivenUp { hook: &'static str },
+    /// So many events wait for it that the session cannot go on.
+    Flooded,
+}
+
+/// Names one tool call; carries its fences.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Ticket {
+    pub(crate) epoch: u32,
+    /// The number of the reply that holds the call; 0 where the wire does not say.
+    pub(crate) reply: u64,
+    pub(crate) call: u64,
+}
+
+/// The policy's judgement, without the admitted call itself: that stays with the driver.
+#[derive(Debug)]
+pub(crate) enum Decision {
+    /// It may run.
+    Run { call: ToolCall },
+    /// The host answers it.
+    Host { call: ToolCall },
+    /// It does not run.
+    Refused(Refused),
+    /// The user is to be asked.
+    Confirm { read_back: String },
+    /// The id was used before.
+    Duplicate,
+    /// The policy was late or panicked.
+    NoVerdict { reason: &'static str },
+}
+
+/// What is to be done.
+#[derive(Debug)]
+pub(crate) enum Output {
+    /// Open a connection. Answered by [`Input::Connected`] or [`Input::ConnectFailed`].
+    Connect { request: ConnectRequest },
+    /// Drop the connection.
+    Close { epoch: u32 },
+    /// Hand this to the connection.
+    Send { epoch: u32, command: LiveCommand, origin: Origin },
+    /// Append audio to the playout.
+    Play { generation: Generation, frame: AudioFrame },
+    /// No more audio of this generation comes.
+    FinishPlayback { generation: Generation },
+    /// Silence at once. Answered by [`Input::Cleared`].
+    ClearPlayback { next: Generation },
+    /// Run the start hook. Answered by [`Input::StartHookDone`]; events wait for it.
+    StartHook,
+    /// The session runs: whoever waits for the start goes on.
+    Started,
+    /// Judge a call. Answered by [`Input::Admission`]. The call's start and all later events wait;
+    /// playback, wire commands, uplink and timers go on.
+    Admit { ticket: Ticket, request: ToolCallRequest, confirmed: bool, turn: u64 },
+    /// The admitted call is not going to run.
+    Discard { ticket: Ticket },
+    /// Run the admitted call. Answered by [`Input::ToolDone`].
+    Invoke { ticket: Ticket, turn: u64 },
+    /// Tell the observers of a call that the host answers itself.
+    ObserveHostCall { call: ToolCall },
+    /// An authorised call has its output without having run: tell its observers. Answered by
+    /// [`Input::ToolDone`].
+    Observe { ticket: Ticket, call: ToolCall, executed: Executed },
+    /// Cancel a running call. It still yields [`Input::ToolDone`].
+    CancelTool { ticket: Ticket },
+    /// Tell the host.
+    Emit(SessionEvent),
+    /// Tell only the callbacks of a state that comes before the first or after no event.
+    StateOnly(SessionState),
+    /// Ask the host whether a prompt may be sent. Answered by [`Input::PromptVerdict`].
+    AskPrompt { event: SessionEvent, prompt: HostPrompt },
+    /// Whether the prompt that the host asked for was sent.
+    PromptAnswer { token: u64, sent: bool },
+    /// The tools that the host answers itself are these now.
+    HostTools { definitions: Vec<ToolDefinition> },
+    /// The session is over; the last output.
+    Ended { end: End },
+}
+
+/// How it ended.
+#[derive(Debug)]
+pub(crate) struct End {
+    /// Why connecting failed, where the session never began.
+    pub(crate) never_began: Option<NeverBegan>,
+    pub(crate) reason: EndReason,
+    pub(crate) detached: Vec<Arc<str>>,
+}
+
+/// Why a session did not begin.
+#[derive(Debug)]
+pub(crate) enum NeverBegan {
+    Connect(LiveError),
+    Stopped,
+}
+
+/// An output for a call that did not run.
+pub(crate) fn not_run(response: ToolResponse, outcome: Outcome) -> Executed {
+    Executed { response, outcome, detached: false, detail: None }
+}

@@ -1,0 +1,272 @@
+//! Beginning, replacing connections, ending.
+
+use std::{sync::Arc, time::Duration};
+
+use antiphon_agent::Outcome;
+use antiphon_live::{Capabilities, ConnectRequest, LiveError, ReplyOutcome};
+use antiphon_types::ToolResponse;
+
+use super::{
+    Engine, Gate, Phase,
+    calls::Stage,
+    io::{End, NeverBegan, Output, not_run},
+    sequencer::{Wanted, Why},
+    timers::Timer,
+};
+use crate::session::{EndReason, EventKind, SessionState};
+
+/// How long a connection that is about to go away is used on when the provider does not say how
+/// much time is left, and at most.
+const LEAVE_WITHIN: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(10));
+
+impl Engine {
+    pub(super) fn begin_connecting(&mut self) {
+        self.state = SessionState::Connecting;
+        self.ordered_outputs.push_back(Output::StateOnly(SessionState::Connecting));
+        self.connect_again();
+    }
+
+    pub(super) fn connect_again(&mut self) {
+        self.epoch += 1;
+        let resume = self.reconnect.handle.clone();
+        let history = if self.epoch == 1 { Vec::new() } else { self.reconnect.history() };
+        let request = ConnectRequest::resuming(self.live.clone(), resume, history, self.epoch);
+        self.prompt_outputs.push_back(Output::Connect { request });
+    }
+
+    pub(super) fn on_connected(&mut self, epoch: u32, capabilities: Arc<Capabilities>) {
+        if epoch != self.epoch || matches!(self.phase, Phase::Closing(_)) {
+            self.prompt_outputs.push_back(Output::Close { epoch });
+            return;
+        }
+        self.connected = true;
+        self.uplink_sent = Duration::ZERO;
+        self.reconnect.connected(self.now);
+        self.reconnect.resumed = self.reconnect.handle.is_some() && capabilities.resumption;
+        self.capabilities = Some(capabilities);
+        if self.phase == Phase::Connecting {
+            self.phase = Phase::Starting;
+            self.gate = Some(Gate::StartHook);
+            self.prompt_outputs.push_back(Output::StartHook);
+            return;
+        }
+        self.stats.reconnects += 1;
+        self.set_state(SessionState::Listening);
+        self.send_held_responses();
+        if self.turn.open && !self.turn.replied && self.can(|can| can.create_reply) {
+            self.replies.want(Wanted::Reply { why: Why::User });
+        }
+    }
+
+    pub(super) fn on_start_hook_done(&mut self) {
+        if self.gate == Some(Gate::StartHook) {
+            self.gate = None;
+        }
+        if self.phase != Phase::Starting {
+            return;
+        }
+        self.phase = Phase::Running;
+        let rest = std::mem::take(&mut self.ordered_outputs);
+        self.emit_started();
+        self.ordered_outputs.push_back(Output::Started);
+        // What came while the hook ran may have set another state already.
+        if self.state == SessionState::Connecting {
+            self.set_state(SessionState::Listening);
+        }
+        self.ordered_outputs.extend(rest);
+    }
+
+    pub(super) fn on_connect_failed(&mut self, epoch: u32, error: LiveError) {
+        if epoch != self.epoch {
+            return;
+        }
+        if self.phase == Phase::Connecting {
+            return self.end_before_begin(NeverBegan::Connect(error));
+        }
+        self.try_again_or_end(error);
+    }
+
+    pub(super) fn on_disconnected(&mut self, epoch: u32, error: Option<LiveError>) {
+        if epoch != self.epoch || !self.connected {
+            return;
+        }
+        if matches!(self.phase, Phase::Closing(_)) {
+            self.connected = false;
+            return;
+        }
+        let error = error.unwrap_or(LiveError::Closed { code: 1000, reason: String::new() });
+        self.lose_connection();
+        if self.phase == Phase::Starting {
+            self.on_start_hook_done();
+        }
+        self.try_again_or_end(error);
+    }
+
+    /// The provider closes soon: leave as soon as nothing is under way.
+    pub(super) fn on_going_away(&mut self, time_left: Option<Duration>) {
+        if !self.reconnect.is_on() || self.going_away {
+            return;
+        }
+        self.going_away = true;
+        let (usual, longest) = LEAVE_WITHIN;
+        let within = time_left.map_or(usual, |left| (left / 2).min(longest));
+        self.timers.set(Timer::GoingAway, self.now + within);
+    }
+
+    pub(super) fn leave_if_idle(&mut self) {
+        let under_way = self.replies.active.is_some()
+            || self.replies.asked.is_some()
+            || self.calls.any_at_work()
+            || self.attention.user_speaks();
+        if self.going_away && self.connected && !under_way {
+            self.replace_connection();
+        }
+    }
+
+    pub(super) fn replace_connection(&mut self) {
+        if !self.connected || self.phase != Phase::Running {
+            return;
+        }
+        let epoch = self.epoch;
+        self.lose_connection();
+        self.prompt_outputs.push_back(Output::Close { epoch });
+        self.set_state(SessionState::Recovering);
+        let attempt = self.reconnect.planned_attempt();
+        self.emit(EventKind::Reconnecting { attempt, cause: "the provider goes away".into() });
+        self.connect_again();
+    }
+
+    /// Begins the end. Tools get until `within` from now, at most the limit for closing.
+    pub(super) fn begin_close(&mut self, reason: EndReason, within: Option<Duration>) {
+        match self.phase {
+            Phase::Connecting => {
+                let epoch = self.epoch;
+                self.prompt_outputs.push_back(Output::Close { epoch });
+                return self.end_before_begin(NeverBegan::Stopped);
+            }
+            Phase::Closing(_) => {
+                if let Some(within) = within {
+                    self.timers.bring_forward(Timer::Close, self.now + within);
+                }
+                return;
+            }
+            Phase::Ended => return,
+            Phase::Starting => {
+                // The hook has begun, so the session has: it is told of the end as well.
+                self.gate = None;
+                let rest = std::mem::take(&mut self.ordered_outputs);
+                self.emit_started();
+                self.ordered_outputs.extend(rest);
+            }
+            Phase::Running => {}
+        }
+        self.phase = Phase::Closing(reason);
+        self.timers.stop_all();
+        self.set_state(SessionState::Deactivating);
+        self.timers.stop_all();
+        let within = within.unwrap_or(self.limits.close).min(self.limits.close);
+        self.timers.set(Timer::Close, self.now + within);
+        self.replies.forget_all();
+        self.replies.asked = None;
+        self.flush_utterances();
+        self.silence();
+        self.fail_all_prompts();
+        self.void_all_calls(Outcome::Cancelled);
+        let epoch = self.epoch;
+        self.prompt_outputs.push_back(Output::Close { epoch });
+        self.connected = false;
+        self.uplink.clear();
+    }
+
+    pub(super) fn try_finish(&mut self) {
+        if self.calls.is_empty() && !self.clearing {
+            self.finish();
+        }
+    }
+
+    /// Ends, whatever still runs.
+    pub(super) fn finish(&mut self) {
+        let Phase::Closing(reason) = self.phase.clone() else { return };
+        self.gate = None;
+        self.drop_held_admissions();
+        let open: Vec<_> = self.calls.iter().map(|call| call.ticket).collect();
+        for ticket in open {
+            let Some(call) = self.calls.find(ticket) else { continue };
+            let (id, name) = (call.request.id.clone(), call.request.name.clone());
+            if matches!(call.stage, Stage::Running { .. }) {
+                self.detached.push(name.clone());
+            }
+            let response = ToolResponse::error(id, name, "the session is over");
+            self.complete(ticket, not_run(response, Outcome::Cancelled));
+        }
+        self.phase = Phase::Ended;
+        self.timers.stop_all();
+        self.state = SessionState::Inactive;
+        self.emit(EventKind::State { state: SessionState::Inactive });
+        let stats = self.stats();
+        self.emit(EventKind::SessionEnded { reason: reason.clone(), stats });
+        let detached = std::mem::take(&mut self.detached);
+        let end = End { never_began: None, reason, detached };
+        self.ordered_outputs.push_back(Output::Ended { end });
+    }
+
+    fn end_before_begin(&mut self, never_began: NeverBegan) {
+        let reason = match &never_began {
+            NeverBegan::Connect(error) => EndReason::Failed { message: error.to_string() },
+            NeverBegan::Stopped => EndReason::Stopped,
+        };
+        self.phase = Phase::Ended;
+        self.timers.stop_all();
+        self.state = SessionState::Inactive;
+        self.ordered_outputs.push_back(Output::StateOnly(SessionState::Inactive));
+        let end = End { never_began: Some(never_began), reason, detached: Vec::new() };
+        self.ordered_outputs.push_back(Output::Ended { end });
+    }
+
+    fn emit_started(&mut self) {
+        self.emit(EventKind::SessionStarted {
+            session_id: self.session_id.clone(),
+            provider: self.provider_name.clone(),
+            model: self.model.clone(),
+        });
+    }
+
+    /// Everything that belongs to the connection ends with it. What was received plays on.
+    fn lose_connection(&mut self) {
+        self.connected = false;
+        self.going_away = false;
+        self.timers.stop(Timer::GoingAway);
+        self.timers.stop(Timer::Request);
+        self.attention.speech_is_over();
+        self.timers.stop(Timer::TranscriptWait);
+        self.replies.asked = None;
+        self.fail_all_prompts();
+        self.flush_utterances();
+        if let Some(reply) = self.replies.active.as_ref().and_then(|reply| reply.id.clone()) {
+            self.end_reply(&reply, ReplyOutcome::Failed);
+        }
+        self.void_unstarted_calls(Outcome::Cancelled);
+    }
+
+    fn try_again_or_end(&mut self, error: LiveError) {
+        match self.reconnect.next_attempt(&error, self.now) {
+            Some((attempt, wait)) => {
+                self.set_state(SessionState::Recovering);
+                self.emit(EventKind::Reconnecting { attempt, cause: error.to_string() });
+                self.timers.set(Timer::Backoff, self.now + wait);
+            }
+            None => {
+                let reason = match &error {
+                    LiveError::Closed { code, reason } => {
+                        EndReason::ProviderClosed { code: *code, reason: reason.clone() }
+                    }
+                    other => EndReason::Failed { message: other.to_string() },
+                };
+                if !matches!(error, LiveError::Closed { code: 1000, .. }) {
+                    self.emit_error("provider", error.to_string());
+                }
+                self.begin_close(reason, None);
+            }
+        }
+    }
+}

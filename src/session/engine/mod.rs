@@ -1,0 +1,478 @@
+//! The whole behaviour of a voice session, without I/O, clock or task.
+//!
+//! # The contract
+//!
+//! Whoever drives an [`Engine`] keeps one invariant: **after each call of [`Engine::handle`] or
+//! [`Engine::handle_timeout`], [`Engine::poll_output`] is called until it gives `None`.** The engine
+//! then holds nothing that anybody waits for, and memory stays bounded. The loop is:
+//!
+//! 1. Drain [`Engine::poll_output`], doing what each output says.
+//! 2. If the last one was [`Output::Ended`], stop.
+//! 3. While the wire takes more, hand it what [`Engine::poll_uplink`] gives: the user's audio is
+//!    pulled, everything else is pushed.
+//! 4. Wait for an input, or until [`Engine::next_deadline`].
+//! 5. Read the clock once, and call [`Engine::handle`] or [`Engine::handle_timeout`] with it.
+//! 6. Go to 1.
+//!
+//! Outputs come in two streams. What touches audio or the wire comes at once. What people see
+//! (events, prompts, the start of tools) comes in order, and waits while a call is judged: after
+//! [`Output::Admit`], nothing of that stream is given out until [`Input::Admission`] answers it, so
+//! that nobody sees anything after a call before it is decided.
+
+mod attention;
+mod calls;
+mod confirm;
+mod host;
+mod idle;
+mod io;
+mod ledger;
+mod lifecycle;
+mod prompts;
+mod provider;
+mod reconnect;
+mod replies;
+mod sequencer;
+mod timers;
+mod tools;
+mod transcripts;
+mod uplink;
+mod workflow;
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::VecDeque,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use antiphon_live::{Capabilities, LiveCommand, LiveConfig};
+use antiphon_types::{AudioFormat, ToolResponse};
+
+use self::{
+    attention::Attention,
+    calls::Calls,
+    prompts::{Language, Prompts},
+    reconnect::Reconnect,
+    sequencer::{Latency, Sequencer},
+    timers::{Timer, Timers},
+    transcripts::Utterances,
+    uplink::Uplink,
+    workflow::Workflow,
+};
+use super::{
+    EndReason, EventKind, IdleConfig, ReconnectPolicy, SessionEvent, SessionLimits, SessionState,
+    SessionStats,
+};
+
+pub(crate) use self::{
+    io::{Decision, End, HookTrouble, HostCommand, Input, NeverBegan, Origin, Output, Ticket},
+    prompts::frame_untrusted,
+};
+
+/// Events that may wait for one verdict; more, and the call is denied.
+const MAX_GATED: usize = 4_096;
+
+/// What an engine is made of.
+#[derive(Clone, Debug)]
+pub(crate) struct EngineConfig {
+    pub(crate) session_id: Arc<str>,
+    pub(crate) provider: Arc<str>,
+    pub(crate) model: Arc<str>,
+    /// With all tools, and the caller's instructions.
+    pub(crate) live: LiveConfig,
+    pub(crate) idle: IdleConfig,
+    pub(crate) limits: SessionLimits,
+    pub(crate) reconnect: ReconnectPolicy,
+    /// The sink's format; `None` is the provider's.
+    pub(crate) sink_format: Option<AudioFormat>,
+    /// Above every generation that the sink has seen.
+    pub(crate) first_generation: u64,
+}
+
+/// A voice session as a state machine. See the head of this module.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    session_id: Arc<str>,
+    provider_name: Arc<str>,
+    model: Arc<str>,
+    live: Arc<LiveConfig>,
+    limits: SessionLimits,
+    language: Language,
+    sink_format: Option<AudioFormat>,
+
+    started_at: Instant,
+    now: Instant,
+    phase: Phase,
+    state: SessionState,
+    epoch: u32,
+    connected: bool,
+    going_away: bool,
+    capabilities: Option<Arc<Capabilities>>,
+
+    /// Audio and wire: given out at once.
+    prompt_outputs: VecDeque<Output>,
+    /// What people see: given out in order, held by `gate`.
+    ordered_outputs: VecDeque<Output>,
+    gate: Option<Gate>,
+
+    timers: Timers,
+    replies: Sequencer,
+    /// The playout is being cleared; what was heard is told once it is.
+    clearing: bool,
+    calls: Calls,
+    /// The parked call whose read-back is being spoken or answered, and since when it may be.
+    asking: Option<(u64, Option<Instant>)>,
+    /// Outputs that wait for a connection.
+    unsent_responses: Vec<ToolResponse>,
+    utterances: Utterances,
+    uplink: Uplink,
+    uplink_sent: Duration,
+    attention: Attention,
+    prompts: Prompts,
+    workflow: Option<Workflow>,
+    reconnect: Reconnect,
+    latency: Latency,
+    turn: Turn,
+    stalled: Stalled,
+    detached: Vec<Arc<str>>,
+    stats: SessionStats,
+}
+
+/// Where in its life a session is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Phase {
+    /// The first connection is being made.
+    Connecting,
+    /// The start hook runs.
+    Starting,
+    /// It runs, or replaces a lost connection.
+    Running,
+    /// It ends as soon as its tools have.
+    Closing(EndReason),
+    /// It is over.
+    Ended,
+}
+
+/// What the ordered outputs wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Gate {
+    StartHook,
+    Admission(Ticket),
+}
+
+/// The user's turn.
+#[derive(Debug, Default)]
+struct Turn {
+    /// From 1; 0 before the first.
+    number: u64,
+    /// It is not finished.
+    open: bool,
+    /// A reply to it is over.
+    replied: bool,
+    /// The user spoke or acted, and no turn was counted for it yet.
+    pending: bool,
+    /// A turn that a reply began before any words of the user came.
+    wordless: Option<u64>,
+}
+
+/// How often and since when nothing came from the provider.
+#[derive(Debug, Default)]
+struct Stalled {
+    since: Option<Instant>,
+    times: u32,
+}
+
+impl Engine {
+    /// A session that begins to connect at `now`.
+    pub(crate) fn new(config: EngineConfig, now: Instant) -> Self {
+        let EngineConfig {
+            session_id,
+            provider,
+            model,
+            mut live,
+            idle,
+            limits,
+            reconnect,
+            sink_format,
+            first_generation,
+        } = config;
+        let workflow = Workflow::new(&live);
+        if let Some(instructions) = workflow.as_ref().and_then(Workflow::instructions) {
+            live.instructions = Some(instructions);
+        }
+        let mut engine = Self {
+            session_id,
+            provider_name: provider,
+            model,
+            language: Language::of(live.locale.as_deref()),
+            live: Arc::new(live),
+            sink_format,
+            started_at: now,
+            now,
+            phase: Phase::Connecting,
+            state: SessionState::Inactive,
+            epoch: 0,
+            connected: false,
+            going_away: false,
+            capabilities: None,
+            prompt_outputs: VecDeque::new(),
+            ordered_outputs: VecDeque::new(),
+            gate: None,
+            timers: Timers::default(),
+            replies: Sequencer::new(first_generation),
+            clearing: false,
+            calls: Calls::default(),
+            asking: None,
+            unsent_responses: Vec::new(),
+            utterances: Utterances::default(),
+            uplink: Uplink::new(limits.uplink),
+            uplink_sent: Duration::ZERO,
+            attention: Attention::new(idle),
+            prompts: Prompts::default(),
+            workflow,
+            reconnect: Reconnect::new(reconnect),
+            latency: Latency::default(),
+            turn: Turn::default(),
+            stalled: Stalled::default(),
+            detached: Vec::new(),
+            stats: SessionStats::default(),
+            limits,
+        };
+        engine.begin_connecting();
+        engine
+    }
+
+    /// Takes an input at `now`. Cheap; drain the outputs afterwards.
+    pub(crate) fn handle(&mut self, input: Input, now: Instant) {
+        self.now = self.now.max(now);
+        if self.phase == Phase::Ended {
+            return;
+        }
+        match input {
+            Input::Connected { epoch, capabilities } => self.on_connected(epoch, capabilities),
+            Input::ConnectFailed { epoch, error } => self.on_connect_failed(epoch, error),
+            Input::Disconnected { epoch, error } => self.on_disconnected(epoch, error),
+            Input::StartHookDone => self.on_start_hook_done(),
+            Input::Stop { reason, within } => self.begin_close(reason, within),
+            Input::Provider { epoch, event } => self.on_provider(epoch, event),
+            Input::Refused { epoch, command, origin, error } => {
+                self.on_refused(epoch, command, origin, error);
+            }
+            Input::PromptSent { id } => self.on_prompt_sent(id),
+            Input::Host(command) => self.on_host(command),
+            Input::Admission { ticket, decision } => self.on_admission(ticket, decision),
+            Input::ToolDone { ticket, executed } => self.on_tool_done(ticket, executed),
+            Input::PromptVerdict { id, allowed } => self.on_prompt_verdict(id, allowed),
+            Input::Played(played) => self.on_played(played),
+            Input::Cleared { next, played } => self.on_cleared(next, played),
+            Input::SinkFailed { message } => self.emit_error("sink", message),
+            Input::HookTrouble { trouble } => self.on_hook_trouble(trouble),
+        }
+        self.settle();
+    }
+
+    /// The instant that [`Engine::next_deadline`] named is reached.
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        self.now = self.now.max(now);
+        while let Some(timer) = self.timers.take_expired(self.now) {
+            self.on_timer(timer);
+            self.settle();
+        }
+    }
+
+    /// What is to be done next; `None` when nothing is.
+    pub(crate) fn poll_output(&mut self) -> Option<Output> {
+        if let Some(output) = self.prompt_outputs.pop_front() {
+            return Some(output);
+        }
+        if self.gate.is_some() {
+            return None;
+        }
+        let output = self.ordered_outputs.pop_front()?;
+        if let Output::Admit { ticket, .. } = &output {
+            self.gate = Some(Gate::Admission(*ticket));
+        }
+        Some(output)
+    }
+
+    /// The next of the user's audio, and of what must not overtake it. Call when the wire is ready.
+    pub(crate) fn poll_uplink(&mut self) -> Option<LiveCommand> {
+        if !self.has_uplink() {
+            return None;
+        }
+        let command = self.uplink.pop()?;
+        if let LiveCommand::AppendAudio(frame) = &command {
+            self.uplink_sent += frame.duration();
+        }
+        Some(command)
+    }
+
+    /// Whether [`Engine::poll_uplink`] has something.
+    pub(crate) fn has_uplink(&self) -> bool {
+        self.connected && !self.uplink.is_empty()
+    }
+
+    /// When to call [`Engine::handle_timeout`].
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        self.timers.next()
+    }
+
+    /// Whether the driver should tell how far playout is: a long reply is queued, and the sink
+    /// tells of its own only when something is over.
+    pub(crate) fn wants_position(&self) -> bool {
+        self.replies.unheard() > self.limits.reply_audio / 2
+    }
+
+    /// The state.
+    pub(crate) fn state(&self) -> SessionState {
+        self.state
+    }
+
+    /// The counters.
+    pub(crate) fn stats(&self) -> SessionStats {
+        SessionStats { uplink_dropped_ms: self.uplink.dropped_ms(), ..self.stats.clone() }
+    }
+
+    /// The lowest generation that was not used.
+    pub(crate) fn next_generation(&self) -> u64 {
+        self.replies.next_generation().0
+    }
+
+    /// Brings everything into its right place after an input or a time-out.
+    fn settle(&mut self) {
+        match self.phase {
+            Phase::Running => {}
+            Phase::Closing(_) => return self.try_finish(),
+            Phase::Connecting | Phase::Starting | Phase::Ended => return,
+        }
+        self.start_approved_calls();
+        self.finish_groups();
+        self.ask_next_read_back();
+        self.pump();
+        self.finish_turn();
+        self.leave_if_idle();
+        self.end_after_goodbye();
+        self.refresh_timers();
+        self.bound_gated();
+    }
+
+    fn on_timer(&mut self, timer: Timer) {
+        match timer {
+            Timer::Settle => self.on_settle(),
+            Timer::Stall => self.on_stall(),
+            Timer::Request => self.on_request_late(),
+            Timer::CancelAck => self.on_cancel_unacknowledged(),
+            Timer::ToolStall => self.on_tool_stall(),
+            Timer::HostTool => self.on_host_tool_late(),
+            Timer::Confirm => self.on_confirm_late(),
+            Timer::PromptVerdict => self.on_prompt_verdict_late(),
+            Timer::Idle => self.on_idle(),
+            Timer::TranscriptWait => self.on_transcript_wait_over(),
+            Timer::TranscriptFlush => self.flush_utterances(),
+            Timer::Goodbye => self.on_goodbye_over(),
+            Timer::Backoff => self.connect_again(),
+            Timer::GoingAway => self.replace_connection(),
+            Timer::Close => self.finish(),
+        }
+    }
+
+    fn refresh_timers(&mut self) {
+        if self.phase != Phase::Running {
+            return;
+        }
+        let busy = self.is_busy();
+        self.attention.set_busy(busy, self.now);
+        self.timers.set_to(Timer::Idle, self.attention.deadline());
+        self.timers.set_to(Timer::Confirm, self.calls.confirm_deadline());
+        self.timers.set_to(Timer::HostTool, self.calls.host_deadline());
+        self.timers.set_to(Timer::PromptVerdict, self.prompts.deadline());
+        match self.calls.longest_running() {
+            None => self.timers.stop(Timer::ToolStall),
+            Some((_, since)) if !self.timers.is_set(Timer::ToolStall) => {
+                self.timers.set(Timer::ToolStall, since + self.limits.stall);
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// A verdict that keeps too many events waiting is no verdict.
+    fn bound_gated(&mut self) {
+        if self.ordered_outputs.len() <= MAX_GATED {
+            return;
+        }
+        match self.gate {
+            Some(Gate::Admission(ticket)) => {
+                let reason = "too many events waited for the policy";
+                self.on_admission(ticket, Decision::NoVerdict { reason });
+            }
+            Some(Gate::StartHook) => self.on_start_hook_done(),
+            None => {}
+        }
+    }
+
+    fn set_state(&mut self, state: SessionState) {
+        if self.state == state {
+            return;
+        }
+        self.state = state;
+        if state == SessionState::Processing {
+            self.stalled = Stalled { since: Some(self.now), times: 0 };
+            self.timers.set(Timer::Stall, self.now + self.limits.stall);
+        } else {
+            self.stalled = Stalled::default();
+            self.timers.stop(Timer::Stall);
+        }
+        self.emit(EventKind::State { state });
+    }
+
+    fn emit(&mut self, kind: EventKind) {
+        self.emit_in(self.turn.number, kind);
+    }
+
+    fn emit_in(&mut self, turn: u64, kind: EventKind) {
+        let event = self.event_in(turn, kind);
+        self.ordered_outputs.push_back(Output::Emit(event));
+    }
+
+    fn event_in(&self, turn: u64, kind: EventKind) -> SessionEvent {
+        let t_ms = self.now.saturating_duration_since(self.started_at).as_millis() as u64;
+        SessionEvent { t_ms, epoch: self.epoch, turn, kind }
+    }
+
+    fn emit_error(&mut self, kind: &str, message: impl Into<String>) {
+        self.emit(EventKind::Error { kind: kind.into(), message: message.into() });
+    }
+
+    /// Hands a command to the connection, if there is one that can do it.
+    fn send(&mut self, command: LiveCommand, origin: Origin) -> bool {
+        if !self.connected || !self.can(|capabilities| capabilities.check(&command).is_ok()) {
+            return false;
+        }
+        let epoch = self.epoch;
+        self.prompt_outputs.push_back(Output::Send { epoch, command, origin });
+        true
+    }
+
+    fn can(&self, ability: impl FnOnce(&Capabilities) -> bool) -> bool {
+        self.capabilities.as_ref().is_some_and(|capabilities| ability(capabilities))
+    }
+
+    fn on_hook_trouble(&mut self, trouble: HookTrouble) {
+        match trouble {
+            HookTrouble::Panicked { hook } => self.emit_error("hook", format!("{hook} panicked")),
+            HookTrouble::GivenUp { hook } => {
+                self.emit_error("hook", format!("{hook} took too long and was given up"));
+            }
+            HookTrouble::Stalled { hook, ms } => {
+                tracing::debug!(hook, ms, "a hook takes long");
+                self.emit(EventKind::Stalled { what: "hook".into(), ms });
+            }
+            HookTrouble::Flooded => {
+                self.emit_error("hook", "too many events wait for the hooks");
+                self.begin_close(EndReason::Limit { limit: "hook_queue".into() }, None);
+            }
+        }
+    }
+}

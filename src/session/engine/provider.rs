@@ -1,0 +1,407 @@
+//! What the provider tells.
+
+use std::{sync::Arc, time::Duration};
+
+use antiphon_live::{ActivityHandling, LiveError, LiveEvent, ReplyId, TextUpdate};
+use antiphon_types::AudioFrame;
+
+use super::{
+    Engine, Phase, confirm,
+    io::{Origin, Output},
+    sequencer::Why,
+    timers::Timer,
+    transcripts::{self, Utterance},
+};
+use crate::session::{EventKind, SessionState};
+
+/// After the user's speech its words are waited for this long; after that it was noise.
+const TRANSCRIPT_WAIT: Duration = Duration::from_secs(5);
+/// Speech whose end the provider does not tell is taken as over after this.
+const LONGEST_SPEECH: Duration = Duration::from_secs(30);
+/// After a reply, the user's words before it get this long to become final by themselves.
+const TRANSCRIPT_FLUSH: Duration = Duration::from_secs(3);
+
+impl Engine {
+    pub(super) fn on_provider(&mut self, epoch: u32, event: LiveEvent) {
+        if epoch != self.epoch || !self.connected {
+            if let LiveEvent::Audio { .. } = event {
+                self.stats.stale_audio_frames += 1;
+            }
+            return;
+        }
+        self.note_progress(&event);
+        match event {
+            LiveEvent::Ready { capabilities } => self.capabilities = Some(capabilities),
+            LiveEvent::SpeechStarted { .. } => self.on_speech_started(),
+            LiveEvent::SpeechStopped { audio_end_ms } => self.on_speech_stopped(audio_end_ms),
+            LiveEvent::Interrupted { reply } => self.on_interrupted(reply),
+            LiveEvent::InputTranscript { item, text, .. } => self.on_input_transcript(item, text),
+            LiveEvent::ReplyStarted { reply, request } => self.on_reply_started(reply, request),
+            LiveEvent::OutputTranscript { reply, item, text } => {
+                self.on_output_text(reply, item, text, true);
+            }
+            LiveEvent::OutputText { reply, item, text } => {
+                self.on_output_text(reply, item, text, false);
+            }
+            LiveEvent::Audio { reply, item, content_index, frame } => {
+                self.on_audio(reply, item, content_index, frame);
+            }
+            LiveEvent::ToolCalls { reply, calls } => self.on_tool_calls(reply, calls),
+            LiveEvent::ToolCallsCancelled { ids } => self.on_tool_calls_cancelled(ids),
+            LiveEvent::ToolResultAccepted { .. } => {}
+            LiveEvent::ReplyDone { reply, outcome, usage } => {
+                if let Some(usage) = usage {
+                    self.stats.usage.add(&usage);
+                }
+                self.on_reply_done(reply, outcome);
+            }
+            LiveEvent::Error(error) => {
+                let asked = self.replies.asked.filter(|asked| asked.request == error.request);
+                if let (Some(asked), Some(_)) = (asked, error.request) {
+                    self.give_up_request(asked.why);
+                }
+                self.emit_error("provider", format!("{}: {}", error.code, error.message));
+            }
+            LiveEvent::GoingAway { time_left } => self.on_going_away(time_left),
+            LiveEvent::Resumable(handle) => self.reconnect.handle = Some(handle),
+            _ => self.stats.ignored_events += 1,
+        }
+    }
+
+    /// The connection refused a command; it stays usable.
+    pub(super) fn on_refused(
+        &mut self,
+        epoch: u32,
+        command: &'static str,
+        origin: Origin,
+        error: LiveError,
+    ) {
+        if epoch != self.epoch {
+            return;
+        }
+        self.emit_error("provider", format!("{command} was refused: {error}"));
+        if let Origin::Prompt(id) = origin {
+            self.on_prompt_refused(id);
+        }
+        if matches!(origin, Origin::Asked | Origin::Prompt(_))
+            && let Some(asked) = self.replies.asked
+        {
+            self.give_up_request(asked.why);
+        }
+    }
+
+    /// Whatever comes shows that the provider has not stalled.
+    fn note_progress(&mut self, event: &LiveEvent) {
+        let counts = !matches!(event, LiveEvent::Ignored { .. } | LiveEvent::Resumable(_));
+        if counts && self.timers.is_set(Timer::Stall) {
+            self.stalled.since = Some(self.now);
+            self.stalled.times = 0;
+            self.timers.set(Timer::Stall, self.now + self.limits.stall);
+        }
+    }
+
+    fn on_speech_started(&mut self) {
+        self.emit(EventKind::SpeechStarted);
+        self.user_begins();
+        if !self.can(|can| can.input_transcripts) {
+            self.user_is_active();
+        }
+    }
+
+    /// The user begins to speak, as the provider or the host tells.
+    pub(super) fn user_begins(&mut self) {
+        self.attention.speech_begins(self.now);
+        self.turn.pending = true;
+        self.turn.wordless = None;
+        self.timers.set(Timer::TranscriptWait, self.now + LONGEST_SPEECH);
+        self.timers.stop(Timer::TranscriptFlush);
+        let handling = self.live.policies.activity.handling;
+        if handling != ActivityHandling::Interrupts {
+            return;
+        }
+        // The provider stops its own reply, and says so. What it has finished while it is still
+        // being played is ours to stop; so is everything where the provider does not.
+        let active = self.replies.active.as_ref().is_some_and(|reply| !reply.cut);
+        if active && self.can(|can| can.interrupts) {
+            return;
+        }
+        self.interrupt(true);
+    }
+
+    fn on_speech_stopped(&mut self, audio_end_ms: Option<u64>) {
+        self.emit(EventKind::SpeechStopped);
+        self.attention.speech_is_over();
+        self.timers.set(Timer::TranscriptWait, self.now + TRANSCRIPT_WAIT);
+        // The detector tells late, by the silence it waited for; the position tells the truth.
+        let late = audio_end_ms
+            .map(|end| self.uplink_sent.saturating_sub(Duration::from_millis(end)))
+            .filter(|late| *late < TRANSCRIPT_WAIT)
+            .unwrap_or_default();
+        self.latency.user_ended(self.now.checked_sub(late).unwrap_or(self.now));
+    }
+
+    fn on_interrupted(&mut self, reply: Option<ReplyId>) {
+        let meant = match &reply {
+            None => true,
+            Some(id) => self
+                .replies
+                .active
+                .iter()
+                .chain(&self.replies.playing)
+                .any(|known| known.id.as_ref() == Some(id) && !known.cut),
+        };
+        if !meant || !self.interrupt(false) {
+            self.stats.ignored_events += 1;
+        }
+    }
+
+    fn on_input_transcript(&mut self, item: Arc<str>, update: TextUpdate) {
+        if self.utterances.is_finished(&item) {
+            self.stats.ignored_events += 1;
+            return;
+        }
+        if self.utterances.find(&item).is_none() {
+            // A new utterance: the ones before it are as complete as they will be.
+            self.flush_utterances();
+            let began_at = self.attention.speech_began.unwrap_or(self.now);
+            self.utterances.open(Utterance {
+                item: item.clone(),
+                text: String::new(),
+                turn: None,
+                began_at,
+            });
+        }
+        let Some(utterance) = self.utterances.find(&item) else { return };
+        let done = transcripts::apply(&mut utterance.text, update);
+        let text = utterance.text.clone();
+        let known_turn = utterance.turn;
+        if text.trim().is_empty() {
+            if done {
+                self.utterances.finish(&item);
+                self.speech_was_noise();
+            }
+            return;
+        }
+        let turn = known_turn.unwrap_or_else(|| self.turn_of_utterance());
+        if let Some(utterance) = self.utterances.find(&item) {
+            utterance.turn = Some(turn);
+        }
+        self.user_is_active();
+        self.emit_in(turn, EventKind::UserTranscript { text, done });
+        if done && let Some(utterance) = self.utterances.finish(&item) {
+            self.user_message(utterance);
+        }
+    }
+
+    fn turn_of_utterance(&mut self) -> u64 {
+        match self.turn.wordless.take() {
+            Some(turn) => {
+                self.turn.pending = false;
+                turn
+            }
+            None => self.begin_turn(),
+        }
+    }
+
+    /// The user's words are complete.
+    fn user_message(&mut self, utterance: Utterance) {
+        let turn = utterance.turn.unwrap_or(self.turn.number);
+        let text = utterance.text.trim().to_owned();
+        self.timers.stop(Timer::TranscriptWait);
+        self.attention.speech_is_over();
+        self.emit_in(turn, EventKind::UserMessage { text: text.clone() });
+        self.remember_user(&text);
+        self.count_workflow_turn();
+        let answers = self
+            .asking
+            .is_some_and(|(_, asked)| asked.is_some_and(|asked| utterance.began_at >= asked));
+        if answers {
+            self.decide_read_back(confirm::parse(&text));
+        }
+        let awaited = turn == self.turn.number && !self.turn.replied;
+        if self.state == SessionState::Listening && awaited && self.phase == Phase::Running {
+            self.set_state(SessionState::Processing);
+        }
+    }
+
+    /// Takes all open utterances as complete.
+    pub(super) fn flush_utterances(&mut self) {
+        self.timers.stop(Timer::TranscriptFlush);
+        while let Some(utterance) = self.utterances.finish_oldest() {
+            let text = utterance.text.clone();
+            if !text.trim().is_empty() {
+                let turn = utterance.turn.unwrap_or(self.turn.number);
+                self.emit_in(turn, EventKind::UserTranscript { text, done: true });
+                self.user_message(utterance);
+            }
+        }
+    }
+
+    fn speech_was_noise(&mut self) {
+        self.turn.pending = false;
+        self.attention.speech_is_over();
+        self.timers.stop(Timer::TranscriptWait);
+    }
+
+    /// The user's next turn begins.
+    pub(super) fn begin_turn(&mut self) -> u64 {
+        self.turn.number += 1;
+        self.turn.open = true;
+        self.turn.replied = false;
+        self.turn.pending = false;
+        self.turn.wordless = None;
+        self.stats.turns += 1;
+        self.user_is_active();
+        self.turn.number
+    }
+
+    fn on_reply_started(&mut self, reply: ReplyId, request: Option<u64>) {
+        if let Some(unfinished) = self.replies.active.as_ref().and_then(|reply| reply.id.clone()) {
+            // The contract allows one active reply; a provider that forgot to end the last one
+            // ends it with the next.
+            self.end_reply(&unfinished, antiphon_live::ReplyOutcome::Incomplete);
+        }
+        self.begin_reply(reply, request);
+    }
+
+    /// A reply begins; also one that the provider did not announce.
+    fn begin_reply(&mut self, reply: ReplyId, request: Option<u64>) {
+        let asked = self.replies.asked.filter(|asked| asked.request == request);
+        if asked.is_some() {
+            self.replies.asked = None;
+            self.timers.stop(Timer::Request);
+        }
+        let why = asked.map_or(Why::User, |asked| asked.why);
+        if why == Why::User && self.turn.pending {
+            let turn = self.begin_turn();
+            if !self.utterances.any_open() {
+                self.turn.wordless = Some(turn);
+            }
+        }
+        if let Why::ReadBack { call } = why {
+            self.read_back_begins(call);
+        }
+        self.timers.stop(Timer::TranscriptWait);
+        self.timers.stop(Timer::CancelAck);
+        self.stats.replies += 1;
+        let turn = self.turn.number;
+        self.replies.start(reply, why, turn);
+    }
+
+    fn on_output_text(&mut self, id: ReplyId, item: Arc<str>, update: TextUpdate, spoken: bool) {
+        if !self.is_current(&id) {
+            self.stats.ignored_events += 1;
+            return;
+        }
+        let Some(reply) = self.replies.active_mut(&id) else { return };
+        let done = reply.ledger.text(&item, update);
+        let text = reply.ledger.whole_text();
+        let turn = reply.turn;
+        if !text.is_empty() {
+            self.emit_in(
+                turn,
+                if spoken {
+                    EventKind::AgentTranscript { text, done }
+                } else {
+                    EventKind::AgentText { text, done }
+                },
+            );
+        }
+        if done {
+            // Some send all words before the audio: an end of the words is no end of the reply.
+            self.timers.set(Timer::Settle, self.now + self.limits.settle);
+        } else if self.state == SessionState::Listening {
+            self.set_state(SessionState::Processing);
+        }
+    }
+
+    fn on_audio(&mut self, id: ReplyId, item: Arc<str>, content_index: u32, frame: AudioFrame) {
+        if frame.is_empty() {
+            return;
+        }
+        if !self.is_current(&id) {
+            self.stats.stale_audio_frames += 1;
+            return;
+        }
+        let length = frame.duration();
+        let unheard = self.replies.unheard();
+        let Some(reply) = self.replies.active_mut(&id) else { return };
+        if reply.over_limit {
+            self.stats.stale_audio_frames += 1;
+            return;
+        }
+        if unheard + length > self.limits.reply_audio {
+            reply.over_limit = true;
+            self.emit_error("provider", "the reply has more audio than may wait; it is cut short");
+            self.cancel_at_provider(Some(id));
+            return;
+        }
+        let first = !reply.ledger.has_audio();
+        reply.ledger.audio(&item, content_index, length);
+        reply.queued += length;
+        let (generation, turn) = (reply.generation, reply.turn);
+        self.prompt_outputs.push_back(Output::Play { generation, frame });
+        if first {
+            self.latency.audio(self.now);
+            self.emit_in(turn, EventKind::PlaybackStarted);
+        }
+        self.set_state(SessionState::Speaking);
+        self.timers.set(Timer::Settle, self.now + self.limits.settle);
+    }
+
+    /// Whether what belongs to this reply is let through. A reply that was not announced begins
+    /// here, unless it is the remains of one that is over.
+    fn is_current(&mut self, id: &ReplyId) -> bool {
+        match &self.replies.active {
+            Some(active) => active.id.as_ref() == Some(id) && !active.cut,
+            None if self.replies.was_done(id) => false,
+            None => {
+                self.begin_reply(id.clone(), None);
+                true
+            }
+        }
+    }
+
+    fn on_reply_done(&mut self, id: ReplyId, outcome: antiphon_live::ReplyOutcome) {
+        if self.replies.active_mut(&id).is_none() {
+            // A reply that ended before anything of it came may still answer a request.
+            self.stats.ignored_events += 1;
+            return;
+        }
+        self.end_reply(&id, outcome);
+        self.reconnect.worked();
+        if self.utterances.any_open() && !self.attention.user_speaks() {
+            self.timers.set(Timer::TranscriptFlush, self.now + TRANSCRIPT_FLUSH);
+        }
+    }
+
+    /// Nothing came for long. Told each time; after the third the turn is given up.
+    pub(super) fn on_stall(&mut self) {
+        if self.state != SessionState::Processing {
+            return;
+        }
+        self.timers.set(Timer::Stall, self.now + self.limits.stall);
+        if self.calls.any_at_work() {
+            return;
+        }
+        self.stalled.times += 1;
+        let since = self.stalled.since.unwrap_or(self.now);
+        let ms = self.now.saturating_duration_since(since).as_millis() as u64;
+        self.emit(EventKind::Stalled { what: "provider".into(), ms });
+        if self.stalled.times == 3 {
+            if let Some(asked) = self.replies.asked {
+                self.give_up_request(asked.why);
+            }
+            self.set_state(SessionState::Listening);
+        }
+    }
+
+    /// No more audio, and no word that the reply is over.
+    pub(super) fn on_settle(&mut self) {
+        if matches!(self.state, SessionState::Speaking | SessionState::Processing)
+            && !self.calls.any_at_work()
+        {
+            self.set_state(SessionState::Listening);
+        }
+    }
+}

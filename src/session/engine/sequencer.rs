@@ -1,0 +1,283 @@
+//! The reply sequencer: at most one reply is active or asked for; everything else waits its turn.
+//!
+//! A reply lives in two places: as the *active* one while the provider produces it, and in the
+//! *playing* queue until its audio was heard or cleared. The second may outlast the first, since
+//! providers send faster than people listen.
+
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+
+use antiphon_audio::Generation;
+use antiphon_live::{ReplyId, ReplyOutcome};
+use antiphon_types::AudioFrame;
+
+use super::ledger::Ledger;
+
+/// Things that may wait for their turn.
+const MAX_WAITING: usize = 256;
+/// Host audio that may wait.
+const MAX_WAITING_AUDIO: Duration = Duration::from_secs(60);
+
+/// Replies that are known to be over.
+const REMEMBERED: usize = 16;
+
+/// Something that must not run beside a reply.
+#[derive(Debug)]
+pub(crate) enum Wanted {
+    /// The user's turn as text.
+    Text { text: String, reply: bool, why: Why },
+    /// A text to be spoken as it is.
+    Say { text: String, why: Why },
+    /// A reply to the conversation as it is.
+    Reply { why: Why },
+    /// Host audio.
+    Play(AudioFrame),
+}
+
+/// On whose behalf a reply was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// The user.
+    User,
+    /// The host.
+    Host,
+    /// The outputs of tools.
+    Tools,
+    /// A read-back of the call with this number.
+    ReadBack { call: u64 },
+    /// A prompt of the session's own.
+    Prompt { id: u64 },
+}
+
+/// A reply that was asked for and has not begun.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    /// The number by which the provider names it; `None` where it cannot.
+    pub(crate) request: Option<u64>,
+    pub(crate) why: Why,
+}
+
+/// One reply, or a piece of host audio.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    /// The provider's id; `None` is host audio.
+    pub(crate) id: Option<ReplyId>,
+    /// Counts up within the session, from 1.
+    pub(crate) number: u64,
+    pub(crate) generation: Generation,
+    pub(crate) why: Why,
+    /// The turn it belongs to.
+    pub(crate) turn: u64,
+    pub(crate) ledger: Ledger,
+    /// Audio handed to the sink's queue.
+    pub(crate) queued: Duration,
+    /// Audio heard, as far as the sink told.
+    pub(crate) heard: Duration,
+    /// It was cut off; nothing more of it is let through.
+    pub(crate) cut: bool,
+    /// It was cut, and what was heard of it has not been told.
+    pub(crate) cut_now: bool,
+    /// It ran into the bound on unplayed audio.
+    pub(crate) over_limit: bool,
+    /// How it ended at the provider.
+    pub(crate) done: Option<ReplyOutcome>,
+}
+
+/// The sequencer.
+#[derive(Debug, Default)]
+pub(crate) struct Sequencer {
+    /// Not done at the provider. It may be cut.
+    pub(crate) active: Option<Reply>,
+    /// Done at the provider, not heard to the end, oldest first.
+    pub(crate) playing: VecDeque<Reply>,
+    pub(crate) asked: Option<Asked>,
+    /// Replies that are over; what still comes of them is stale.
+    done: VecDeque<ReplyId>,
+    waiting: VecDeque<Wanted>,
+    next_request: u64,
+    next_number: u64,
+    next_generation: u64,
+}
+
+impl Sequencer {
+    /// `first_generation`: above every one that the sink has seen.
+    pub(crate) fn new(first_generation: u64) -> Self {
+        Self { next_generation: first_generation, ..Self::default() }
+    }
+
+    /// Queues something for its turn. `false`: too much waits.
+    pub(crate) fn want(&mut self, wanted: Wanted) -> bool {
+        if self.waiting.len() >= MAX_WAITING {
+            return false;
+        }
+        if let Wanted::Play(frame) = &wanted {
+            let queued: Duration = self.waiting.iter().map(Wanted::audio_duration).sum();
+            if queued + frame.duration() > MAX_WAITING_AUDIO {
+                return false;
+            }
+        }
+        self.waiting.push_back(wanted);
+        true
+    }
+
+    /// Takes what is next, if nothing is active or asked for.
+    pub(crate) fn take_next(&mut self) -> Option<Wanted> {
+        if self.active.is_some() || self.asked.is_some() {
+            return None;
+        }
+        self.waiting.pop_front()
+    }
+
+    /// Whether anything waits.
+    pub(crate) fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Forgets what waits on behalf of `why`.
+    pub(crate) fn forget(&mut self, why: Why) {
+        self.waiting.retain(|wanted| wanted.why() != Some(why));
+    }
+
+    /// Forgets everything that waits.
+    pub(crate) fn forget_all(&mut self) {
+        self.waiting.clear();
+    }
+
+    /// A fresh number for a request.
+    pub(crate) fn new_request(&mut self) -> u64 {
+        self.next_request += 1;
+        self.next_request
+    }
+
+    /// The provider began a reply.
+    pub(crate) fn start(&mut self, id: ReplyId, why: Why, turn: u64) -> &Reply {
+        let reply = self.fresh(Some(id), why, turn);
+        self.active.insert(reply)
+    }
+
+    /// Host audio begins, and ends: nothing is added to it.
+    pub(crate) fn start_host_audio(&mut self, length: Duration, turn: u64) -> Generation {
+        let mut reply = self.fresh(None, Why::Host, turn);
+        reply.queued = length;
+        reply.done = Some(ReplyOutcome::Completed);
+        let generation = reply.generation;
+        self.playing.push_back(reply);
+        generation
+    }
+
+    /// The active reply, if it is `id`.
+    pub(crate) fn active_mut(&mut self, id: &ReplyId) -> Option<&mut Reply> {
+        self.active.as_mut().filter(|reply| reply.id.as_ref() == Some(id))
+    }
+
+    /// Whether a reply of this id is over.
+    pub(crate) fn was_done(&self, id: &ReplyId) -> bool {
+        self.done.contains(id)
+    }
+
+    /// A reply is over at the provider.
+    pub(crate) fn remember_done(&mut self, id: ReplyId) {
+        if self.done.len() == REMEMBERED {
+            self.done.pop_front();
+        }
+        self.done.push_back(id);
+    }
+
+    /// The reply of `generation`, active or playing.
+    pub(crate) fn by_generation(&mut self, generation: Generation) -> Option<&mut Reply> {
+        self.playing
+            .iter_mut()
+            .chain(self.active.iter_mut())
+            .find(|reply| reply.generation == generation)
+    }
+
+    /// The first generation that a later reply may have.
+    pub(crate) fn next_generation(&self) -> Generation {
+        Generation(self.next_generation)
+    }
+
+    /// Whether audio is queued that was not heard and not cleared.
+    pub(crate) fn is_audible(&self) -> bool {
+        self.playing.iter().any(Reply::is_audible)
+            || self.active.as_ref().is_some_and(Reply::is_audible)
+    }
+
+    /// How much queued audio was not heard yet, as far as the sink told.
+    pub(crate) fn unheard(&self) -> Duration {
+        self.playing
+            .iter()
+            .chain(&self.active)
+            .map(|reply| reply.queued.saturating_sub(reply.heard))
+            .sum()
+    }
+
+    fn fresh(&mut self, id: Option<ReplyId>, why: Why, turn: u64) -> Reply {
+        self.next_number += 1;
+        let generation = Generation(self.next_generation);
+        self.next_generation += 1;
+        Reply {
+            id,
+            number: self.next_number,
+            generation,
+            why,
+            turn,
+            ledger: Ledger::default(),
+            queued: Duration::ZERO,
+            heard: Duration::ZERO,
+            cut: false,
+            cut_now: false,
+            over_limit: false,
+            done: None,
+        }
+    }
+}
+
+impl Reply {
+    fn is_audible(&self) -> bool {
+        !self.cut && !self.queued.is_zero()
+    }
+}
+
+impl Wanted {
+    fn why(&self) -> Option<Why> {
+        match self {
+            Self::Text { why, .. } | Self::Say { why, .. } | Self::Reply { why } => Some(*why),
+            Self::Play(_) => None,
+        }
+    }
+
+    fn audio_duration(&self) -> Duration {
+        match self {
+            Self::Play(frame) => frame.duration(),
+            _ => Duration::ZERO,
+        }
+    }
+}
+
+/// Latency of a turn: from the end of the user's speech to the first audio of the answer.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Latency {
+    user_ended: Option<Instant>,
+    measured: Option<Duration>,
+}
+
+impl Latency {
+    /// The user's turn ended at `at`.
+    pub(crate) fn user_ended(&mut self, at: Instant) {
+        *self = Self { user_ended: Some(at), measured: None };
+    }
+
+    /// Audio of the answer came.
+    pub(crate) fn audio(&mut self, now: Instant) {
+        if let (None, Some(ended)) = (self.measured, self.user_ended) {
+            self.measured = Some(now.saturating_duration_since(ended));
+        }
+    }
+
+    /// The latency of the turn that is over.
+    pub(crate) fn take_ms(&mut self) -> Option<u64> {
+        std::mem::take(self).measured.map(|measured| measured.as_millis() as u64)
+    }
+}

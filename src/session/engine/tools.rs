@@ -1,0 +1,509 @@
+//! Tool calls: judged when they come, started when their reply is done, answered exactly once.
+
+use std::sync::Arc;
+
+use antiphon_agent::{Executed, Outcome};
+use antiphon_live::{HistoryItem, LiveCommand, ReplyId};
+use antiphon_types::{
+    JsonObject, ToolArguments, ToolCall, ToolCallRequest, ToolResponse, ToolResponseScheduling,
+};
+
+use super::{
+    Engine, Gate, Phase,
+    calls::Stage,
+    confirm::Answer,
+    io::{Decision, Origin, Output, Ticket, not_run},
+    prompts,
+    sequencer::{Asked, Wanted, Why},
+    timers::Timer,
+};
+use crate::session::{EventKind, SessionState};
+
+/// Calls that may be open at a time; more are refused.
+const MAX_OPEN_CALLS: usize = 128;
+
+impl Engine {
+    pub(super) fn on_tool_calls(&mut self, reply: Option<ReplyId>, calls: Vec<ToolCallRequest>) {
+        let active = self.replies.active.as_ref();
+        let holder = match &reply {
+            Some(id) => active.filter(|active| active.id.as_ref() == Some(id)),
+            None => active,
+        };
+        let number = holder.map_or(0, |holder| holder.number);
+        let cut = holder.is_some_and(|holder| holder.cut);
+        let reply_done = holder.is_none();
+        let turn = self.turn.number;
+        if self.state == SessionState::Listening && !cut {
+            self.set_state(SessionState::Processing);
+        }
+        for request in calls {
+            let ticket = self.calls.add(self.epoch, number, reply_done, turn, request.clone());
+            if self.calls.iter().count() > MAX_OPEN_CALLS {
+                let response =
+                    ToolResponse::error(request.id, request.name, "too many calls are open");
+                self.complete(ticket, not_run(response, Outcome::Error));
+                continue;
+            }
+            if cut && let Some(call) = self.calls.find(ticket) {
+                call.void = Some(Outcome::Interrupted);
+            }
+            self.ordered_outputs.push_back(Output::Admit {
+                ticket,
+                request,
+                confirmed: false,
+                turn,
+            });
+        }
+    }
+
+    pub(super) fn on_admission(&mut self, ticket: Ticket, decision: Decision) {
+        if self.gate != Some(Gate::Admission(ticket)) {
+            self.prompt_outputs.push_back(Output::Discard { ticket });
+            return;
+        }
+        self.gate = None;
+        // What the verdict tells comes before all that waited for it.
+        let rest = std::mem::take(&mut self.ordered_outputs);
+        self.judge(ticket, decision);
+        self.ordered_outputs.extend(rest);
+    }
+
+    fn judge(&mut self, ticket: Ticket, decision: Decision) {
+        let Some(call) = self.calls.find(ticket) else {
+            self.prompt_outputs.push_back(Output::Discard { ticket });
+            return;
+        };
+        let (id, name) = (call.request.id.clone(), call.request.name.clone());
+        let (confirmed, turn) = (call.confirmed, call.turn);
+        match decision {
+            Decision::Run { call: approved } => self.approve(ticket, approved, false),
+            Decision::Host { call: approved } => self.approve(ticket, approved, true),
+            Decision::Confirm { read_back } if !confirmed => {
+                let void = call.void;
+                match void {
+                    Some(outcome) => self.void_unapproved(ticket, outcome),
+                    None => self.park(ticket, read_back),
+                }
+            }
+            Decision::Confirm { .. } => self.refuse_unconfirmed(ticket),
+            Decision::Refused(refused) => {
+                if refused.outcome == Outcome::Denied {
+                    let reason = refused.reason.clone();
+                    self.emit_in(turn, EventKind::ToolDenied { id, name, reason });
+                }
+                self.complete(ticket, not_run(refused.response, refused.outcome));
+            }
+            Decision::NoVerdict { reason } => {
+                let response =
+                    ToolResponse::error(id.clone(), name.clone(), Outcome::Denied.fixed_text());
+                let reason = reason.to_owned();
+                self.emit_in(turn, EventKind::ToolDenied { id, name, reason });
+                self.complete(ticket, not_run(response, Outcome::Denied));
+            }
+            Decision::Duplicate => {
+                self.calls.remove(ticket);
+                self.stats.ignored_events += 1;
+            }
+        }
+    }
+
+    fn approve(&mut self, ticket: Ticket, approved: ToolCall, host: bool) {
+        let Some(call) = self.calls.find(ticket) else { return };
+        call.approved = Some(approved);
+        call.stage = Stage::Approved { host };
+        match call.void {
+            Some(outcome) => self.void_call(ticket, outcome),
+            None => self.start_if_due(ticket),
+        }
+    }
+
+    pub(super) fn start_approved_calls(&mut self) {
+        let due: Vec<_> = self
+            .calls
+            .iter()
+            .filter(|call| matches!(call.stage, Stage::Approved { .. }))
+            .map(|call| call.ticket)
+            .collect();
+        for ticket in due {
+            self.start_if_due(ticket);
+        }
+    }
+
+    fn start_if_due(&mut self, ticket: Ticket) {
+        let done =
+            self.calls.group_mut(ticket.epoch, ticket.reply).is_none_or(|group| group.reply_done);
+        let waits = !done && self.can(|can| can.tools_after_reply);
+        let (now, until) = (self.now, self.now + self.limits.host_tool);
+        let Some(call) = self.calls.find(ticket) else { return };
+        let (Stage::Approved { host }, Some(approved), false) =
+            (call.stage, call.approved.clone(), waits)
+        else {
+            return;
+        };
+        let turn = call.turn;
+        let (id, name, args) = (approved.id.clone(), approved.name.clone(), approved.args.clone());
+        if host {
+            call.stage = Stage::WithHost { until };
+            self.emit_in(turn, EventKind::HostToolCall { id, name, args });
+            self.ordered_outputs.push_back(Output::ObserveHostCall { call: approved });
+        } else {
+            call.stage = Stage::Running { since: now };
+            self.emit_in(turn, EventKind::ToolCall { id, name, args });
+            self.ordered_outputs.push_back(Output::Invoke { ticket, turn });
+        }
+    }
+
+    pub(super) fn on_tool_done(&mut self, ticket: Ticket, executed: Executed) {
+        if self.calls.find(ticket).is_none() {
+            self.stats.late_tool_results += 1;
+            return;
+        }
+        if executed.detached
+            && let Some(call) = self.calls.find(ticket)
+        {
+            let name = call.request.name.clone();
+            self.detached.push(name);
+        }
+        self.complete(ticket, executed);
+    }
+
+    /// A call has its one output.
+    pub(super) fn complete(&mut self, ticket: Ticket, executed: Executed) {
+        let Some(call) = self.calls.remove(ticket) else { return };
+        let Executed { response, outcome, .. } = executed;
+        self.stats.tool_calls += 1;
+        self.stats.tool_denials += u64::from(outcome == Outcome::Denied);
+        self.emit_in(
+            call.turn,
+            EventKind::ToolResult {
+                id: response.id.clone(),
+                name: response.name.clone(),
+                response: response.response.clone(),
+                outcome,
+            },
+        );
+        if outcome == Outcome::Success
+            && let Some(workflow) = &mut self.workflow
+        {
+            workflow.tool_ran(&call.request.name);
+        }
+        let known = call.approved.clone().unwrap_or_else(|| as_call(&call.request));
+        self.reconnect
+            .remember(HistoryItem::Tool { call: known, response: response.response.clone() });
+        if call.withdrawn || matches!(self.phase, Phase::Closing(_)) {
+            return;
+        }
+        if response.scheduling != ToolResponseScheduling::Silent
+            && let Some(group) = self.calls.group_mut(ticket.epoch, ticket.reply)
+        {
+            group.speak = true;
+        }
+        if self.connected && (ticket.epoch == self.epoch || self.reconnect.resumed) {
+            self.send(LiveCommand::ToolResponse(response), Origin::ToolOutput);
+        } else if !self.connected {
+            self.unsent_responses.push(response);
+        } else {
+            self.stats.late_tool_results += 1;
+        }
+    }
+
+    /// A new connection stands: outputs that waited go to it if it knows their calls.
+    pub(super) fn send_held_responses(&mut self) {
+        let held = std::mem::take(&mut self.unsent_responses);
+        if !self.reconnect.resumed {
+            self.stats.late_tool_results += held.len() as u64;
+            return;
+        }
+        for response in held {
+            self.send(LiveCommand::ToolResponse(response), Origin::ToolOutput);
+        }
+    }
+
+    /// All outputs of a reply's calls are in and the reply is done: the model goes on.
+    pub(super) fn finish_groups(&mut self) {
+        while let Some(group) = self.calls.take_finished_group() {
+            let current = group.epoch == self.epoch || self.reconnect.resumed;
+            let speaks = group.speak && !group.cut && current && self.connected;
+            let by_itself = self.can(|can| can.replies_after_tools);
+            if speaks && !by_itself && self.can(|can| can.create_reply) {
+                self.replies.want(Wanted::Reply { why: Why::Tools });
+                continue;
+            }
+            let idle = self.replies.active.is_none() && self.replies.asked.is_none();
+            if speaks && by_itself && self.can(|can| can.tools_after_reply) && idle {
+                self.expect(Asked { request: None, why: Why::Tools });
+                continue;
+            }
+            let quiet = idle && !self.calls.any_at_work() && !self.replies.is_waiting();
+            if quiet && self.state == SessionState::Processing && self.turn.replied {
+                self.set_state(SessionState::Listening);
+            }
+        }
+    }
+
+    pub(super) fn on_tool_calls_cancelled(&mut self, ids: Vec<Arc<str>>) {
+        for id in &ids {
+            if let Some(call) = self.calls.find_by_id(id) {
+                call.withdrawn = true;
+                let ticket = call.ticket;
+                self.cancel_call(ticket);
+            }
+        }
+        self.emit(EventKind::ToolCallsCancelled { ids });
+    }
+
+    /// Ends a call that has no output yet, wherever it is.
+    pub(super) fn cancel_call(&mut self, ticket: Ticket) {
+        let Some(call) = self.calls.find(ticket) else { return };
+        match call.stage {
+            Stage::Judging => call.void = Some(Outcome::Cancelled),
+            Stage::Running { .. } => {
+                self.prompt_outputs.push_back(Output::CancelTool { ticket });
+            }
+            Stage::Settling => {}
+            Stage::Parked { .. } | Stage::Approved { .. } | Stage::WithHost { .. } => {
+                self.void_call(ticket, Outcome::Cancelled);
+            }
+        }
+    }
+
+    /// A reply was cut off: of its calls, those that did not start never will.
+    pub(super) fn cut_calls(&mut self, reply: u64) {
+        if let Some(group) = self.calls.group_mut(self.epoch, reply) {
+            group.cut = true;
+        }
+        self.void_calls_of(reply, Outcome::Interrupted);
+    }
+
+    pub(super) fn void_calls_of(&mut self, reply: u64, outcome: Outcome) {
+        let epoch = self.epoch;
+        self.void_where(outcome, |ticket| ticket.epoch == epoch && ticket.reply == reply);
+    }
+
+    /// No call that did not start will.
+    pub(super) fn void_unstarted_calls(&mut self, outcome: Outcome) {
+        self.void_where(outcome, |_| true);
+        let parked: Vec<_> = self
+            .calls
+            .iter()
+            .filter(|call| matches!(call.stage, Stage::Parked { .. }))
+            .map(|call| call.ticket)
+            .collect();
+        for ticket in parked {
+            self.void_call(ticket, outcome);
+        }
+    }
+
+    /// Every call ends: the session does.
+    pub(super) fn void_all_calls(&mut self, outcome: Outcome) {
+        if matches!(self.gate, Some(Gate::Admission(_))) {
+            self.gate = None;
+        }
+        self.drop_held_admissions();
+        let open: Vec<_> = self.calls.iter().map(|call| (call.ticket, call.stage)).collect();
+        for (ticket, stage) in open {
+            match stage {
+                Stage::Judging => self.void_unapproved(ticket, outcome),
+                _ => self.cancel_call(ticket),
+            }
+        }
+    }
+
+    /// Nobody is going to be asked for the verdicts that still wait.
+    pub(super) fn drop_held_admissions(&mut self) {
+        self.ordered_outputs.retain(|output| !matches!(output, Output::Admit { .. }));
+    }
+
+    fn void_where(&mut self, outcome: Outcome, concerns: impl Fn(Ticket) -> bool) {
+        let unstarted: Vec<_> = self
+            .calls
+            .iter()
+            .filter(|call| concerns(call.ticket))
+            .filter(|call| matches!(call.stage, Stage::Judging | Stage::Approved { .. }))
+            .map(|call| call.ticket)
+            .collect();
+        for ticket in unstarted {
+            let Some(call) = self.calls.find(ticket) else { continue };
+            match call.stage {
+                Stage::Judging => call.void = Some(outcome),
+                _ => self.void_call(ticket, outcome),
+            }
+        }
+    }
+
+    /// A call that was not running gets the output of `outcome`; who saw it authorised is told.
+    fn void_call(&mut self, ticket: Ticket, outcome: Outcome) {
+        let Some(call) = self.calls.find(ticket) else { return };
+        let Some(approved) = call.approved.clone() else {
+            return self.void_unapproved(ticket, outcome);
+        };
+        if call.stage == (Stage::Approved { host: false }) {
+            self.prompt_outputs.push_back(Output::Discard { ticket });
+        }
+        let executed = void_output(&call.request, outcome);
+        self.observe(ticket, approved, executed);
+    }
+
+    fn void_unapproved(&mut self, ticket: Ticket, outcome: Outcome) {
+        let Some(call) = self.calls.find(ticket) else { return };
+        let executed = void_output(&call.request, outcome);
+        let number = call.ticket.call;
+        self.stop_asking(number);
+        self.complete(ticket, executed);
+    }
+
+    /// An authorised call did not run: its observers see the output before the provider does.
+    fn observe(&mut self, ticket: Ticket, call: ToolCall, executed: Executed) {
+        if let Some(open) = self.calls.find(ticket) {
+            open.stage = Stage::Settling;
+        }
+        self.ordered_outputs.push_back(Output::Observe { ticket, call, executed });
+    }
+
+    pub(super) fn on_host_response(&mut self, response: ToolResponse) {
+        let call = self.calls.find_by_id(&response.id);
+        let Some(call) = call.filter(|call| matches!(call.stage, Stage::WithHost { .. })) else {
+            let message = format!("no call {:?} waits for the host", response.id);
+            return self.emit_error("tool", message);
+        };
+        if response.will_continue == Some(true) {
+            self.send(LiveCommand::ToolResponse(response), Origin::ToolOutput);
+            return;
+        }
+        let (ticket, approved) = (call.ticket, call.approved.clone());
+        let executed = not_run(response, Outcome::Success);
+        match approved {
+            Some(approved) => self.observe(ticket, approved, executed),
+            None => self.complete(ticket, executed),
+        }
+    }
+
+    pub(super) fn on_host_tool_late(&mut self) {
+        let now = self.now;
+        let late: Vec<_> = self
+            .calls
+            .iter()
+            .filter(|call| matches!(call.stage, Stage::WithHost { until } if until <= now))
+            .map(|call| call.ticket)
+            .collect();
+        for ticket in late {
+            self.void_call(ticket, Outcome::TimedOut);
+        }
+    }
+
+    pub(super) fn on_tool_stall(&mut self) {
+        let Some((name, since)) = self.calls.longest_running() else { return };
+        let ms = self.now.saturating_duration_since(since).as_millis() as u64;
+        tracing::debug!(tool = %name, ms, "a tool runs for long");
+        self.emit(EventKind::Stalled { what: "tool".into(), ms });
+        self.timers.set(Timer::ToolStall, self.now + self.limits.stall);
+    }
+
+    fn park(&mut self, ticket: Ticket, read_back: String) {
+        let until = self.now + self.limits.confirm;
+        let Some(call) = self.calls.find(ticket) else { return };
+        call.stage = Stage::Parked { asked: false, until };
+        call.read_back = Some(read_back.clone());
+        let (turn, id, name) = (call.turn, call.request.id.clone(), call.request.name.clone());
+        self.emit_in(turn, EventKind::ToolConfirm { id, name, read_back });
+    }
+
+    /// Has the next parked call read back, one at a time.
+    pub(super) fn ask_next_read_back(&mut self) {
+        if self.asking.is_some() {
+            return;
+        }
+        let Some(call) = self.calls.first_parked() else { return };
+        let number = call.ticket.call;
+        let Some(words) = call.read_back.clone() else { return };
+        self.asking = Some((number, None));
+        let why = Why::ReadBack { call: number };
+        let wanted = if self.can(|can| can.say) {
+            Wanted::Say { text: words, why }
+        } else {
+            let text = prompts::read_back(self.language, &words);
+            Wanted::Text { text, reply: true, why }
+        };
+        if !self.replies.want(wanted) {
+            self.refuse_parked(number, "it could not be read back");
+        }
+    }
+
+    /// The read-back is being spoken: the user's next words decide.
+    pub(super) fn read_back_begins(&mut self, number: u64) {
+        let until = self.now + self.limits.confirm;
+        if let Some(call) = self.calls.find_by_number(number) {
+            call.stage = Stage::Parked { asked: true, until };
+            self.asking = Some((number, Some(self.now)));
+        }
+    }
+
+    /// Whether the user's next words decide over a call.
+    pub(super) fn is_asking(&self) -> bool {
+        self.asking.is_some_and(|(_, asked)| asked.is_some())
+    }
+
+    pub(super) fn decide_read_back(&mut self, answer: Answer) {
+        let Some((number, _)) = self.asking.take() else { return };
+        let Some(call) = self.calls.find_by_number(number) else { return };
+        let ticket = call.ticket;
+        if answer != Answer::Yes {
+            return self.refuse_unconfirmed(ticket);
+        }
+        call.stage = Stage::Judging;
+        call.confirmed = true;
+        let (request, turn) = (call.request.clone(), call.turn);
+        self.ordered_outputs.push_back(Output::Admit { ticket, request, confirmed: true, turn });
+        // The user's yes is a turn of its own, and the tool's result is the answer to it.
+        self.turn.replied = false;
+    }
+
+    pub(super) fn on_confirm_late(&mut self) {
+        let now = self.now;
+        let late: Vec<_> = self
+            .calls
+            .iter()
+            .filter(|call| matches!(call.stage, Stage::Parked { until, .. } if until <= now))
+            .map(|call| call.ticket.call)
+            .collect();
+        for number in late {
+            self.refuse_parked(number, "the user did not answer");
+        }
+    }
+
+    pub(super) fn refuse_parked(&mut self, number: u64, reason: &str) {
+        tracing::debug!(call = number, reason, "a call was not confirmed");
+        if let Some(call) = self.calls.find_by_number(number) {
+            let ticket = call.ticket;
+            self.refuse_unconfirmed(ticket);
+        }
+    }
+
+    fn refuse_unconfirmed(&mut self, ticket: Ticket) {
+        self.void_unapproved(ticket, Outcome::NotConfirmed);
+    }
+
+    fn stop_asking(&mut self, number: u64) {
+        self.replies.forget(Why::ReadBack { call: number });
+        if self.asking.is_some_and(|(asking, _)| asking == number) {
+            self.asking = None;
+        }
+    }
+}
+
+fn void_output(request: &ToolCallRequest, outcome: Outcome) -> Executed {
+    let text = outcome.fixed_text();
+    let response = ToolResponse::error(request.id.clone(), request.name.clone(), text);
+    not_run(response, outcome)
+}
+
+/// A call for the record, where nothing approved it: what it asked for, as far as it is an object.
+fn as_call(request: &ToolCallRequest) -> ToolCall {
+    let args = match &request.arguments {
+        ToolArguments::Object(object) => object.clone(),
+        ToolArguments::Json(text) => {
+            serde_json::from_str(text).unwrap_or_else(|_| JsonObject::new())
+        }
+    };
+    ToolCall { id: request.id.clone(), name: request.name.clone(), args }
+}

@@ -1,0 +1,127 @@
+//! What goes up in order with the user's audio: a ring by duration that drops its oldest audio.
+
+use std::{collections::VecDeque, time::Duration};
+
+use antiphon_live::LiveCommand;
+use antiphon_types::AudioFrame;
+
+/// Marks that may wait between audio; the host's commands are bounded before they come here.
+const MAX_MARKS: usize = 256;
+
+/// The user's audio not yet taken by the wire, with the commands that belong between.
+#[derive(Debug)]
+pub(crate) struct Uplink {
+    items: VecDeque<LiveCommand>,
+    queued: Duration,
+    limit: Duration,
+    dropped: Duration,
+    marks: usize,
+}
+
+impl Uplink {
+    pub(crate) fn new(limit: Duration) -> Self {
+        Self {
+            items: VecDeque::new(),
+            queued: Duration::ZERO,
+            limit,
+            dropped: Duration::ZERO,
+            marks: 0,
+        }
+    }
+
+    /// Adds audio; the oldest goes when there is more than the limit.
+    pub(crate) fn audio(&mut self, frame: AudioFrame) {
+        self.queued += frame.duration();
+        self.items.push_back(LiveCommand::AppendAudio(frame));
+        while self.queued > self.limit && self.drop_oldest_audio() {}
+    }
+
+    /// Adds a command that must not overtake the audio before it. `false`: too many wait.
+    pub(crate) fn mark(&mut self, command: LiveCommand) -> bool {
+        if self.marks == MAX_MARKS {
+            return false;
+        }
+        self.marks += 1;
+        self.items.push_back(command);
+        true
+    }
+
+    /// Forgets the audio.
+    pub(crate) fn clear_audio(&mut self) {
+        self.items.retain(|item| !matches!(item, LiveCommand::AppendAudio(_)));
+        self.queued = Duration::ZERO;
+    }
+
+    /// Forgets everything.
+    pub(crate) fn clear(&mut self) {
+        self.items.clear();
+        self.queued = Duration::ZERO;
+        self.marks = 0;
+    }
+
+    /// The next command for the wire.
+    pub(crate) fn pop(&mut self) -> Option<LiveCommand> {
+        let item = self.items.pop_front()?;
+        match &item {
+            LiveCommand::AppendAudio(frame) => self.queued -= frame.duration(),
+            _ => self.marks -= 1,
+        }
+        Some(item)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// Milliseconds dropped so far.
+    pub(crate) fn dropped_ms(&self) -> u64 {
+        self.dropped.as_millis() as u64
+    }
+
+    fn drop_oldest_audio(&mut self) -> bool {
+        let oldest = self.items.iter().position(|item| matches!(item, LiveCommand::AppendAudio(_)));
+        let Some(LiveCommand::AppendAudio(frame)) = oldest.and_then(|at| self.items.remove(at))
+        else {
+            return false;
+        };
+        self.queued -= frame.duration();
+        self.dropped += frame.duration();
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(value: i16) -> AudioFrame {
+        AudioFrame::from_pcm16(16_000, &[value; 320])
+    }
+
+    #[test]
+    fn drops_the_oldest_audio_and_counts_it() {
+        let mut uplink = Uplink::new(Duration::from_millis(60));
+        for value in 0..5 {
+            uplink.audio(frame(value));
+        }
+        assert_eq!(uplink.dropped_ms(), 40);
+        assert_eq!(uplink.pop(), Some(LiveCommand::AppendAudio(frame(2))));
+    }
+
+    #[test]
+    fn a_mark_stays_between_its_neighbours_and_is_never_dropped() {
+        let mut uplink = Uplink::new(Duration::from_millis(20));
+        uplink.audio(frame(1));
+        assert!(uplink.mark(LiveCommand::EndAudio));
+        uplink.audio(frame(2));
+        assert_eq!(uplink.pop(), Some(LiveCommand::EndAudio));
+        assert_eq!(uplink.pop(), Some(LiveCommand::AppendAudio(frame(2))));
+        assert_eq!(uplink.pop(), None);
+    }
+
+    #[test]
+    fn marks_are_bounded() {
+        let mut uplink = Uplink::new(Duration::from_secs(1));
+        assert_eq!((0..1_000).filter(|_| uplink.mark(LiveCommand::EndAudio)).count(), MAX_MARKS);
+    }
+}

@@ -1,0 +1,131 @@
+//! What the host's handles leave for the session's task: bounded, in order, never waiting.
+
+use std::{
+    collections::VecDeque,
+    mem,
+    sync::{Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use futures_util::task::AtomicWaker;
+
+use super::{EndReason, SendError, engine::HostCommand};
+
+/// The commands of the host, and its wish to end.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    state: Mutex<State>,
+    waker: AtomicWaker,
+    max_commands: usize,
+    max_audio: Duration,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    queue: VecDeque<HostCommand>,
+    commands: usize,
+    audio: Duration,
+    dropped: Duration,
+    stop: Option<Stop>,
+    /// Nobody takes anything any more.
+    closed: bool,
+}
+
+/// The session is to end.
+#[derive(Clone, Debug)]
+pub(crate) struct Stop {
+    pub(crate) reason: EndReason,
+    pub(crate) within: Option<Duration>,
+}
+
+/// What the session's task finds.
+#[derive(Debug, Default)]
+pub(crate) struct Delivery {
+    pub(crate) commands: VecDeque<HostCommand>,
+    pub(crate) stop: Option<Stop>,
+}
+
+impl Inbox {
+    /// At most this many commands, and this much audio, of which the oldest is dropped.
+    pub(crate) fn new(max_commands: usize, max_audio: Duration) -> Self {
+        Self { state: Mutex::default(), waker: AtomicWaker::new(), max_commands, max_audio }
+    }
+
+    /// Leaves a command.
+    pub(crate) fn push(&self, command: HostCommand) -> Result<(), SendError> {
+        let mut state = self.lock();
+        if state.closed || state.stop.is_some() {
+            return Err(SendError::NotActive);
+        }
+        match &command {
+            HostCommand::Audio(frame) => {
+                state.audio += frame.duration();
+                while state.audio > self.max_audio && state.drop_oldest_audio() {}
+            }
+            _ if state.commands >= self.max_commands => return Err(SendError::QueueFull),
+            _ => state.commands += 1,
+        }
+        state.queue.push_back(command);
+        drop(state);
+        self.waker.wake();
+        Ok(())
+    }
+
+    /// Asks for the end; the first one says why.
+    pub(crate) fn stop(&self, stop: Stop) {
+        let mut state = self.lock();
+        match &mut state.stop {
+            Some(first) => {
+                first.within = [first.within, stop.within].into_iter().flatten().min();
+            }
+            none => *none = Some(stop),
+        }
+        drop(state);
+        self.waker.wake();
+    }
+
+    /// Takes no more.
+    pub(crate) fn close(&self) {
+        let mut state = self.lock();
+        state.closed = true;
+        state.queue.clear();
+    }
+
+    /// Takes what there is.
+    pub(crate) fn poll(&self, cx: &mut Context<'_>, into: &mut Delivery) -> Poll<()> {
+        self.waker.register(cx.waker());
+        let mut state = self.lock();
+        if state.queue.is_empty() && state.stop.is_none() {
+            return Poll::Pending;
+        }
+        mem::swap(&mut state.queue, &mut into.commands);
+        into.stop = state.stop.take();
+        // What comes after a stop is refused.
+        state.closed |= into.stop.is_some();
+        state.commands = 0;
+        state.audio = Duration::ZERO;
+        Poll::Ready(())
+    }
+
+    /// Milliseconds of audio dropped here.
+    pub(crate) fn dropped_ms(&self) -> u64 {
+        self.lock().dropped.as_millis() as u64
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn drop_oldest_audio(&mut self) -> bool {
+        let oldest = self.queue.iter().position(|item| matches!(item, HostCommand::Audio(_)));
+        let Some(HostCommand::Audio(frame)) = oldest.and_then(|at| self.queue.remove(at)) else {
+            return false;
+        };
+        self.audio -= frame.duration();
+        self.dropped += frame.duration();
+        true
+    }
+}

@@ -1,0 +1,261 @@
+//! What the handles of a session and its task share.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use antiphon_agent::{Authorizer, Memory, ScopedMemory, ToolRegistry};
+use antiphon_audio::AudioSink;
+use antiphon_live::{Capabilities, LiveProvider};
+use tokio::sync::{broadcast, oneshot, watch};
+
+use super::{
+    AgentSession, Callbacks, EndReason, EndRecord, LifecycleHooks, ReconnectPolicy, SendError,
+    SessionContext, SessionEvent, SessionLimits, SessionState, SessionStats, StartError,
+    engine::HostCommand,
+    inbox::{Inbox, Stop},
+};
+
+/// The part of a session that outlives its runs.
+pub(crate) struct Shared {
+    pub(crate) provider: Arc<dyn LiveProvider>,
+    /// `None`: the host has none, so that nobody needs to be called.
+    pub(crate) callbacks: Option<Arc<dyn Callbacks>>,
+    pub(crate) hooks: Option<Arc<dyn LifecycleHooks>>,
+    pub(crate) policy: Option<Arc<dyn Authorizer>>,
+    pub(crate) registry: Arc<ToolRegistry>,
+    pub(crate) memory: Arc<dyn Memory>,
+    pub(crate) session_id: Arc<str>,
+    pub(crate) limits: SessionLimits,
+    pub(crate) reconnect: ReconnectPolicy,
+    pub(crate) events: broadcast::Sender<SessionEvent>,
+    sink: Mutex<ParkedSink>,
+    live: Mutex<Live>,
+    run: watch::Sender<Run>,
+    answers: Mutex<HashMap<u64, oneshot::Sender<bool>>>,
+    next_answer: AtomicU64,
+}
+
+/// The sink between two runs. It remembers generations, so they go on counting.
+#[derive(Default)]
+pub(crate) struct ParkedSink {
+    pub(crate) sink: Option<Box<dyn AudioSink>>,
+    pub(crate) next_generation: u64,
+}
+
+/// What can be asked at any time.
+#[derive(Default)]
+struct Live {
+    state: SessionState,
+    stats: SessionStats,
+    capabilities: Option<Arc<Capabilities>>,
+    inbox: Option<Arc<Inbox>>,
+}
+
+/// Whether a run is on, and how the last one ended.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Run {
+    /// Counts the runs.
+    number: u64,
+    running: bool,
+    /// How the last run that had begun ended.
+    pub(crate) record: Option<EndRecord>,
+    pub(crate) close_timed_out: bool,
+}
+
+/// The parts that a builder collects.
+pub(crate) struct Parts {
+    pub(crate) provider: Arc<dyn LiveProvider>,
+    pub(crate) callbacks: Option<Arc<dyn Callbacks>>,
+    pub(crate) hooks: Option<Arc<dyn LifecycleHooks>>,
+    pub(crate) policy: Option<Arc<dyn Authorizer>>,
+    pub(crate) registry: Arc<ToolRegistry>,
+    pub(crate) memory: Arc<dyn Memory>,
+    pub(crate) session_id: Arc<str>,
+    pub(crate) sink: Option<Box<dyn AudioSink>>,
+    pub(crate) limits: SessionLimits,
+    pub(crate) reconnect: ReconnectPolicy,
+}
+
+impl Shared {
+    pub(crate) fn new(parts: Parts) -> Arc<Self> {
+        let (events, _) = broadcast::channel(parts.limits.events.max(1));
+        let (run, _) = watch::channel(Run::default());
+        Arc::new(Self {
+            provider: parts.provider,
+            callbacks: parts.callbacks,
+            hooks: parts.hooks,
+            policy: parts.policy,
+            registry: parts.registry,
+            memory: parts.memory,
+            session_id: parts.session_id,
+            limits: parts.limits,
+            reconnect: parts.reconnect,
+            events,
+            sink: Mutex::new(ParkedSink { sink: parts.sink, next_generation: 1 }),
+            live: Mutex::default(),
+            run,
+            answers: Mutex::default(),
+            next_answer: AtomicU64::new(1),
+        })
+    }
+
+    /// Names this session among all of the process.
+    pub(crate) fn mark(self: &Arc<Self>) -> usize {
+        Arc::as_ptr(self) as usize
+    }
+
+    /// What hooks are given. The handle in it does not keep the session running.
+    pub(crate) fn context(self: &Arc<Self>) -> SessionContext {
+        SessionContext {
+            session_id: self.session_id.clone(),
+            memory: self.scoped_memory(),
+            registry: self.registry.clone(),
+            session: AgentSession::inner(self.clone()),
+        }
+    }
+
+    /// The memory as tools, policies and hooks see it.
+    pub(crate) fn scoped_memory(&self) -> Arc<dyn Memory> {
+        Arc::new(ScopedMemory::new(self.memory.clone(), &self.session_id))
+    }
+
+    /// Begins a run, unless one is on.
+    pub(crate) fn claim(
+        &self,
+        capabilities: Arc<Capabilities>,
+    ) -> Result<(Arc<Inbox>, ParkedSink), StartError> {
+        let mut live = lock(&self.live);
+        let mut claimed = false;
+        self.run.send_if_modified(|run| {
+            if !run.running {
+                run.running = true;
+                run.number += 1;
+                claimed = true;
+            }
+            claimed
+        });
+        if !claimed {
+            return Err(StartError::AlreadyActive(live.state));
+        }
+        let inbox = Arc::new(Inbox::new(self.limits.commands, self.limits.uplink));
+        live.state = SessionState::Connecting;
+        live.stats = SessionStats::default();
+        live.capabilities = Some(capabilities);
+        live.inbox = Some(inbox.clone());
+        Ok((inbox, std::mem::take(&mut lock(&self.sink))))
+    }
+
+    /// Ends a run. `record`: `None` when it had not begun.
+    pub(crate) fn release(
+        &self,
+        sink: ParkedSink,
+        record: Option<EndRecord>,
+        close_timed_out: bool,
+    ) {
+        *lock(&self.sink) = sink;
+        lock(&self.answers).clear();
+        let mut live = lock(&self.live);
+        live.state = SessionState::Inactive;
+        if let Some(inbox) = live.inbox.take() {
+            inbox.close();
+        }
+        if let Some(record) = &record {
+            live.stats = record.stats.clone();
+        }
+        self.run.send_modify(|run| {
+            run.running = false;
+            run.close_timed_out = close_timed_out;
+            if record.is_some() {
+                run.record = record;
+            }
+        });
+    }
+
+    /// The run goes on; this is how it is.
+    pub(crate) fn publish(&self, state: SessionState, stats: SessionStats) {
+        let mut live = lock(&self.live);
+        live.state = state;
+        live.stats = stats;
+    }
+
+    /// The connection stands; this is what it can do.
+    pub(crate) fn publish_capabilities(&self, capabilities: Arc<Capabilities>) {
+        lock(&self.live).capabilities = Some(capabilities);
+    }
+
+    pub(crate) fn capabilities(&self) -> Option<Arc<Capabilities>> {
+        lock(&self.live).capabilities.clone()
+    }
+
+    pub(crate) fn is_running(&self) -> bool {
+        self.run.borrow().running
+    }
+
+    pub(crate) fn state(&self) -> SessionState {
+        lock(&self.live).state
+    }
+
+    pub(crate) fn stats(&self) -> SessionStats {
+        lock(&self.live).stats.clone()
+    }
+
+    /// Leaves a command for the session's task, if the provider is able to do it.
+    pub(crate) fn send(
+        &self,
+        command: HostCommand,
+        able: impl FnOnce(&Capabilities) -> Result<(), &'static str>,
+    ) -> Result<(), SendError> {
+        let live = lock(&self.live);
+        let inbox = live.inbox.clone().ok_or(SendError::NotActive)?;
+        if live.state == SessionState::Deactivating {
+            return Err(SendError::NotActive);
+        }
+        if let Some(capabilities) = &live.capabilities {
+            able(capabilities).map_err(SendError::Unsupported)?;
+        }
+        drop(live);
+        inbox.push(command)
+    }
+
+    /// Asks the run to end.
+    pub(crate) fn stop(&self, reason: EndReason, within: Option<Duration>) {
+        let inbox = lock(&self.live).inbox.clone();
+        if let Some(inbox) = inbox {
+            inbox.stop(Stop { reason, within });
+        }
+    }
+
+    /// Waits until no run is on.
+    pub(crate) async fn wait_for_end(&self) -> Run {
+        let mut run = self.run.subscribe();
+        match run.wait_for(|run| !run.running).await {
+            Ok(run) => run.clone(),
+            Err(_) => Run::default(),
+        }
+    }
+
+    /// A place for an answer of the session's task.
+    pub(crate) fn await_answer(&self) -> (u64, oneshot::Receiver<bool>) {
+        let token = self.next_answer.fetch_add(1, Ordering::Relaxed);
+        let (sender, receiver) = oneshot::channel();
+        lock(&self.answers).insert(token, sender);
+        (token, receiver)
+    }
+
+    /// Gives an answer, or nobody waits for it any more.
+    pub(crate) fn answer(&self, token: u64, answer: bool) {
+        if let Some(sender) = lock(&self.answers).remove(&token) {
+            let _ = sender.send(answer);
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

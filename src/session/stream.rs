@@ -1,0 +1,52 @@
+//! The event stream.
+
+use std::fmt;
+
+use tokio::sync::broadcast::{Receiver, error::RecvError};
+
+use super::{EventKind, SessionEvent};
+
+/// All events of a session from the moment it was asked for. Ends after the session's last event;
+/// a session that is started again needs a new one.
+pub struct EventStream {
+    events: Receiver<SessionEvent>,
+    last: Option<(u64, u32, u64)>,
+    over: bool,
+}
+
+impl EventStream {
+    pub(crate) fn new(events: Receiver<SessionEvent>) -> Self {
+        Self { events, last: None, over: false }
+    }
+
+    /// The next event; `None` after the last. Who is too slow gets an [`EventKind::Error`] of the
+    /// kind `lagged` in place of what was lost. Cancel safe.
+    pub async fn next(&mut self) -> Option<SessionEvent> {
+        if self.over {
+            return None;
+        }
+        match self.events.recv().await {
+            Ok(event) => {
+                self.over = matches!(event.kind, EventKind::SessionEnded { .. });
+                self.last = Some((event.t_ms, event.epoch, event.turn));
+                Some(event)
+            }
+            Err(RecvError::Lagged(lost)) => {
+                let (t_ms, epoch, turn) = self.last.unwrap_or_default();
+                let message = format!("{lost} events were lost: the consumer is too slow");
+                let kind = EventKind::Error { kind: "lagged".into(), message };
+                Some(SessionEvent { t_ms, epoch, turn, kind })
+            }
+            Err(RecvError::Closed) => {
+                self.over = true;
+                None
+            }
+        }
+    }
+}
+
+impl fmt::Debug for EventStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EventStream").field("over", &self.over).finish_non_exhaustive()
+    }
+}
