@@ -162,7 +162,7 @@ impl Player {
         let fits = self
             .converter
             .as_ref()
-            .is_some_and(|(of, converter)| *of == generation && converter.from() == frame.format);
+            .is_some_and(|(of, converter)| *of == generation && converter.input() == frame.format);
         if !fits {
             let converter = Converter::new(frame.format, format).map_err(|_| mismatch.clone())?;
             self.converter = Some((generation, converter));

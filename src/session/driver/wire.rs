@@ -227,7 +227,7 @@ impl Wire {
         let fits = self
             .converter
             .as_ref()
-            .is_some_and(|converter| converter.from() == frame.format && converter.to() == wanted);
+            .is_some_and(|converter| converter.input() == frame.format && converter.output() == wanted);
         if !fits {
             self.converter = Some(Converter::new(frame.format, wanted).map_err(invalid)?);
         }
