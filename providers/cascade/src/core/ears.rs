@@ -338,14 +338,16 @@ impl Ears {
 
     fn ask_for_partial(&mut self, out: &mut Outputs) {
         let position = self.position();
-        let every = self.samples_in(PARTIAL_EVERY);
         let Some(open) = &self.open else { return };
+        // Each one takes all that was said, so longer speech gets them less often.
+        let least = self.samples_in(PARTIAL_EVERY);
+        let every = least.max((position - open.segment_start) / 8);
         let wanted = self.settings.input_transcripts
             && self.settings.voice_activity != VoiceActivity::Off
             && open.partial.is_none()
             && open.early.is_none()
             && position - open.partial_at >= every
-            && position - open.segment_start >= every;
+            && position - open.segment_start >= least;
         if !wanted {
             return;
         }

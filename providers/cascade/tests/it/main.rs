@@ -1,5 +1,6 @@
 //! The cascade from outside.
 #![allow(clippy::unwrap_used)]
 
+mod cascade;
 #[cfg(feature = "offline")]
 mod speech;
