@@ -6,8 +6,10 @@
 mod error;
 mod hibari;
 mod inference;
+pub mod matcher;
 mod models;
 mod moonshine;
+mod numbers;
 mod phonemes;
 mod preset;
 mod silero;

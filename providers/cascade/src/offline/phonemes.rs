@@ -14,7 +14,6 @@ pub(crate) struct Phonemes {
     g2p: G2P,
 }
 
-#[allow(dead_code)] // used by the synthesiser and the matcher
 impl Phonemes {
     /// The process's one lexicon; the first caller loads it, on its own thread. Call it from the
     /// blocking pool.

@@ -3,4 +3,6 @@
 
 mod cascade;
 #[cfg(feature = "offline")]
+mod matcher;
+#[cfg(feature = "offline")]
 mod speech;

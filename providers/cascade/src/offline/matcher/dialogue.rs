@@ -1,0 +1,574 @@
+//! What to say or do next, from the conversation so far.
+
+use antiphon_agent::{Message, Part, Role, types::JsonObject};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{
+    super::phonemes::Phonemes,
+    align::{self, Match, Matching},
+    answer,
+    catalog::Catalog,
+    slots::{self, Read, Slot},
+    words::{self, Kind, Word},
+};
+
+/// Where the state is kept in the metadata of the model's messages.
+const STATE: &str = "phraseMatcher";
+
+/// A slot is asked for at most this often.
+const MAX_QUESTIONS: u32 = 3;
+
+/// Parts of an utterance that ask for more than one thing.
+const MAX_INTENTS: usize = 3;
+
+/// Half-sentences must match this well to count as requests of their own.
+const ACCEPT_PART: f32 = 0.2;
+
+/// What the matcher remembers from one of its turns to the next.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+struct State {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pending: Option<Pending>,
+    /// How many turns in a row were not understood.
+    #[serde(skip_serializing_if = "is_zero")]
+    rejected: u32,
+}
+
+fn is_zero(count: &u32) -> bool {
+    *count == 0
+}
+
+/// A call that lacks an argument.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Pending {
+    tool: String,
+    args: JsonObject,
+    slot: String,
+    asked: u32,
+}
+
+/// The matcher's turn.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Reply {
+    pub(super) text: String,
+    /// Names and arguments.
+    pub(super) calls: Vec<(String, JsonObject)>,
+    pub(super) metadata: JsonObject,
+}
+
+/// Continues `messages`.
+pub(super) fn reply(
+    catalog: &Catalog,
+    messages: &[impl AsRef<Message>],
+    phonemes: &Phonemes,
+) -> Reply {
+    let messages: Vec<&Message> = messages.iter().map(AsRef::as_ref).collect();
+    let new = messages.iter().rposition(|m| m.role == Role::Model).map_or(0, |at| at + 1);
+    let turn = Turn { catalog, phonemes, history: &messages[..new] };
+    let (mut results, mut said) = (Vec::new(), Vec::new());
+    for message in &messages[new..] {
+        match message.role {
+            Role::Tool => results.extend(turn.answers(message)),
+            Role::User => said.push(message.joined_text()),
+            Role::Model | Role::System => {}
+        }
+    }
+    let (words, cut) = words::words(&said.join(". "));
+    let (outcome, state) = if results.is_empty() {
+        turn.hear(&words, cut)
+    } else {
+        // A user who said `yes` or `no` to a read-back has been heard already; a new request has not.
+        match built_in(&words) {
+            None if !words.is_empty() => match turn.requests(&words) {
+                Some(requests) => turn.act(requests),
+                None => Default::default(),
+            },
+            _ => Default::default(),
+        }
+    };
+    let Outcome { text, calls } = outcome;
+    results.extend((!text.is_empty()).then_some(text));
+    let mut metadata = JsonObject::new();
+    metadata.insert(STATE.into(), serde_json::to_value(state).unwrap_or_default());
+    Reply { text: results.join(" "), calls, metadata }
+}
+
+#[derive(Default)]
+struct Outcome {
+    text: String,
+    calls: Vec<(String, JsonObject)>,
+}
+
+impl Outcome {
+    fn say(text: impl Into<String>) -> Self {
+        Self { text: text.into(), calls: Vec::new() }
+    }
+}
+
+struct Turn<'a> {
+    catalog: &'a Catalog,
+    phonemes: &'a Phonemes,
+    /// All before what is new.
+    history: &'a [&'a Message],
+}
+
+impl Turn<'_> {
+    /// The sentences for a message of tool outputs.
+    fn answers(&self, message: &Message) -> Vec<String> {
+        let mut answers = Vec::new();
+        for part in &message.content {
+            let Part::ToolResponse { name, id, output } = part else { continue };
+            let request =
+                self.history.iter().rev().flat_map(|m| &m.content).find_map(|part| match part {
+                    Part::ToolRequest { id: asked, name: n, input } if asked == id && n == name => {
+                        Some(input)
+                    }
+                    _ => None,
+                });
+            let tools = &self.catalog.tools;
+            let entry = (0..tools.len()).find(|&t| self.catalog.definition(t).name == *name);
+            let tool = entry.map(|t| (self.catalog.definition(t), &tools[t].slots[..]));
+            let none = JsonObject::new();
+            answers.push(answer::answer(tool, request.unwrap_or(&none), output));
+        }
+        answers
+    }
+
+    /// The state that the last turn left, if nothing was said since that it does not know of.
+    fn state(&self) -> State {
+        for message in self.history.iter().rev() {
+            match message.role {
+                Role::User => break,
+                _ => {
+                    let state = message.metadata.as_ref().and_then(|metadata| metadata.get(STATE));
+                    if let Some(state) = state {
+                        return serde_json::from_value(state.clone()).unwrap_or_default();
+                    }
+                }
+            }
+        }
+        State::default()
+    }
+
+    /// What the user wants.
+    fn hear(&self, words: &[Word], cut: bool) -> (Outcome, State) {
+        let mut state = self.state();
+        if words.is_empty() {
+            return (Outcome::default(), state);
+        }
+        let built_in = built_in(words);
+        if let Some(pending) = state.pending.take() {
+            if let Some(done) = self.continued(pending, words, built_in) {
+                return done;
+            }
+        }
+        if let Some(built_in) = built_in {
+            // A tool may have taken the word for itself, but only that very word.
+            return match align::find(self.catalog, words, self.phonemes) {
+                Matching::Match(found) if found.cost < 0.05 => self.act(vec![found]),
+                _ => (Outcome::say(self.small_talk(built_in)), State::default()),
+            };
+        }
+        match self.requests(words).filter(|_| !cut) {
+            Some(requests) => self.act(requests),
+            None => self.reject(words, state.rejected),
+        }
+    }
+
+    /// The requests in `words`, at least one.
+    fn requests(&self, words: &[Word]) -> Option<Vec<Match>> {
+        let whole = match align::find(self.catalog, words, self.phonemes) {
+            Matching::Match(found) => Some(found),
+            Matching::Nothing { .. } => None,
+        };
+        if whole.as_ref().is_some_and(|whole| whole.cost < 0.1) {
+            return whole.map(|whole| vec![whole]);
+        }
+        let worst = whole.as_ref().map_or(ACCEPT_PART, |whole| whole.cost.min(ACCEPT_PART));
+        self.split(words, worst, MAX_INTENTS).or_else(|| whole.map(|whole| vec![whole]))
+    }
+
+    /// Several requests in one utterance, each complete and better than `worst`.
+    fn split(&self, words: &[Word], worst: f32, parts: usize) -> Option<Vec<Match>> {
+        let good = |words: &[Word]| match align::find(self.catalog, words, self.phonemes) {
+            Matching::Match(found) if found.cost < worst && self.is_complete(&found) => Some(found),
+            _ => None,
+        };
+        let joints = (1..words.len()).filter(|&at| {
+            words[at].boundary || matches!(words[at].norm.as_str(), "and" | "then" | "also")
+        });
+        for joint in joints.take(8) {
+            let Some(first) = good(&words[..joint]) else { continue };
+            let mut rest: Vec<Word> = words[joint..].to_vec();
+            let glue = |word: &Word| matches!(word.norm.as_str(), "and" | "then" | "also");
+            rest.drain(..rest.iter().take_while(|word| glue(word)).count());
+            words::mark_frames(&mut rest);
+            let more = match good(&rest) {
+                Some(second) => Some(vec![second]),
+                None if parts > 2 => self.split(&rest, worst, parts - 1),
+                None => None,
+            };
+            if let Some(mut more) = more {
+                more.insert(0, first);
+                return Some(more);
+            }
+        }
+        None
+    }
+
+    fn is_complete(&self, found: &Match) -> bool {
+        let slots = &self.catalog.tools[found.tool].slots;
+        let mut args = found.args.clone();
+        slots::first_missing(slots, &mut args).is_none()
+            && args.iter().all(|(name, value)| {
+                slot_named(slots, name).is_none_or(|slot| slot.violation(value).is_none())
+            })
+    }
+
+    /// Calls the tools, or asks for what is missing.
+    fn act(&self, requests: Vec<Match>) -> (Outcome, State) {
+        let mut done = (Outcome::default(), State::default());
+        for found in requests {
+            let (outcome, state) = self.call(found.tool, found.args, 0);
+            done.0.calls.extend(outcome.calls);
+            done.0.text = outcome.text;
+            done.1 = state;
+        }
+        done
+    }
+
+    fn call(&self, tool: usize, mut args: JsonObject, asked: u32) -> (Outcome, State) {
+        let definition = self.catalog.definition(tool);
+        let slots = &self.catalog.tools[tool].slots;
+        let mut complaint = String::new();
+        for slot in slots {
+            if let Some(text) = args.get(&slot.property).and_then(|value| slot.violation(value)) {
+                args.remove(&slot.property);
+                if complaint.is_empty() {
+                    complaint = text;
+                }
+                if !slot.required {
+                    // Asked for all the same: the user wanted it otherwise.
+                    return self.ask(tool, slot, args, asked, &complaint);
+                }
+            }
+        }
+        match slots::first_missing(slots, &mut args) {
+            Some(slot) => self.ask(tool, slot, args, asked, &complaint),
+            None => {
+                let call = (definition.name.to_string(), args);
+                (Outcome { text: String::new(), calls: vec![call] }, State::default())
+            }
+        }
+    }
+
+    fn ask(
+        &self,
+        tool: usize,
+        slot: &Slot,
+        args: JsonObject,
+        asked: u32,
+        complaint: &str,
+    ) -> (Outcome, State) {
+        if asked >= MAX_QUESTIONS {
+            return (Outcome::say(join(complaint, "Let us leave it then.")), State::default());
+        }
+        let definition = self.catalog.definition(tool);
+        let own =
+            definition.speech.as_ref().and_then(|speech| speech.questions.get(&slot.property));
+        let question = own.cloned().unwrap_or_else(|| slot.question());
+        let pending = Pending {
+            tool: definition.name.to_string(),
+            args,
+            slot: slot.property.clone(),
+            asked: asked + 1,
+        };
+        let state = State { pending: Some(pending), rejected: 0 };
+        (Outcome::say(join(complaint, &question)), state)
+    }
+
+    /// The answer to a question; `None` when it is something else.
+    fn continued(
+        &self,
+        pending: Pending,
+        words: &[Word],
+        built_in: Option<BuiltIn>,
+    ) -> Option<(Outcome, State)> {
+        let tools = &self.catalog.tools;
+        let tool = (0..tools.len()).find(|&t| *self.catalog.definition(t).name == *pending.tool)?;
+        let slot = slot_named(&tools[tool].slots, &pending.slot)?;
+        let Pending { args, asked, .. } = pending;
+        let boolean = matches!(slot.kind, slots::SlotKind::Boolean);
+        match built_in {
+            Some(BuiltIn::Cancel) => return Some((Outcome::say("All right."), State::default())),
+            Some(BuiltIn::No) if !boolean => {
+                return Some((Outcome::say("All right."), State::default()));
+            }
+            Some(BuiltIn::Repeat) => return Some(self.ask(tool, slot, args, asked - 1, "")),
+            Some(BuiltIn::Yes) if !boolean => return Some(self.ask(tool, slot, args, asked, "")),
+            Some(BuiltIn::Help | BuiltIn::Goodbye) => return None,
+            _ => {}
+        }
+        let filled = |value: Value| {
+            let mut args = args.clone();
+            args.insert(slot.property.clone(), value);
+            Some(self.call(tool, args, asked))
+        };
+        let whole = self.value(slot, words, true);
+        if let Some(value) = &whole
+            && !slot.is_open()
+        {
+            return filled(value.clone());
+        }
+        // A new request drops the question, unless it is about the same thing.
+        if let Some(requests) = self.requests(words) {
+            let most = if slot.is_open() { 0.1 } else { align::ACCEPT };
+            if let [one] = &requests[..]
+                && one.tool == tool
+                && one.cost <= most
+            {
+                let mut args = args.clone();
+                args.extend(one.args.clone());
+                return Some(self.call(tool, args, asked));
+            }
+            if requests.iter().all(|request| request.cost <= most) {
+                return Some(self.act(requests));
+            }
+        }
+        if let Some(value) = whole.or_else(|| self.value(slot, words, false)) {
+            return filled(value);
+        }
+        Some(self.ask(tool, slot, args, asked, "Sorry, I did not get that."))
+    }
+
+    /// The value of `slot` in an answer: all of it, or somewhere in it.
+    fn value(&self, slot: &Slot, words: &[Word], whole: bool) -> Option<Value> {
+        let lead = |word: &Word| {
+            word.kind == Kind::Filler
+                || matches!(
+                    word.norm.as_str(),
+                    "for"
+                        | "at"
+                        | "to"
+                        | "in"
+                        | "it"
+                        | "is"
+                        | "make"
+                        | "about"
+                        | "the"
+                        | "say"
+                        | "that"
+                        | "would"
+                        | "be"
+                        | "maybe"
+                        | "let"
+                        | "us"
+                        | "with"
+                        | "i"
+                        | "think"
+                        | "from"
+                )
+        };
+        let leading = words.iter().take_while(|word| lead(word)).count();
+        if slot.is_open() {
+            if !whole {
+                return None;
+            }
+            // `to buy milk`: only true filler goes.
+            let text = matches!(slot.kind, slots::SlotKind::Name);
+            let start = if text { leading } else { 0 };
+            return slot.spelled_out(&words[start..]);
+        }
+        let starts = if whole { leading.saturating_sub(1)..leading + 1 } else { 0..words.len() };
+        let mut found: Option<(usize, f32, Value)> = None;
+        for at in starts.rev() {
+            let Some(rest) = words.get(at..).filter(|rest| !rest.is_empty()) else { continue };
+            for reading in slot.readings(rest, self.phonemes) {
+                let Read::Value(value) = reading.value else { continue };
+                let left = &rest[reading.words..];
+                let over =
+                    left.iter().any(|word| !matches!(word.kind, Kind::Filler | Kind::Function));
+                let numbers = left.iter().any(|word| word.kind == Kind::Number);
+                if (whole && over) || numbers {
+                    continue;
+                }
+                let better = found.as_ref().is_none_or(|(length, cost, _)| {
+                    reading.cost < *cost - 1e-4
+                        || (reading.cost <= *cost && reading.words > *length)
+                });
+                if better {
+                    found = Some((reading.words, reading.cost, value));
+                }
+            }
+            if whole && found.is_some() {
+                break;
+            }
+        }
+        let value = found.map(|(_, _, value)| value)?;
+        Some(value)
+    }
+
+    fn reject(&self, words: &[Word], rejected: u32) -> (Outcome, State) {
+        let near = match align::find(self.catalog, words, self.phonemes) {
+            Matching::Nothing { nearest } => nearest,
+            Matching::Match(found) => Some(found.tool),
+        };
+        let example = |tool: usize| self.catalog.tools[tool].example.as_deref();
+        let examples: Vec<&str> = (0..self.catalog.tools.len()).filter_map(example).collect();
+        let turn = rejected as usize;
+        let suggested = match near.filter(|_| turn == 0).and_then(example) {
+            Some(example) => Some(example),
+            None => examples.get(turn % examples.len().max(1)).copied(),
+        };
+        let text = match (suggested, rejected) {
+            (None, _) => "Sorry, I did not understand that.".to_owned(),
+            (Some(example), 0) => {
+                format!("Sorry, I did not understand that. You can say, for example: {example}.")
+            }
+            (Some(example), 1) => {
+                format!("I still did not get that. Try saying: {example}. Or ask me what I can do.")
+            }
+            (Some(example), _) => {
+                format!("I am afraid I cannot help with that. I understand things like: {example}.")
+            }
+        };
+        let state = State { pending: None, rejected: rejected.saturating_add(1) };
+        (Outcome::say(text), state)
+    }
+
+    fn small_talk(&self, built_in: BuiltIn) -> String {
+        match built_in {
+            BuiltIn::Yes | BuiltIn::No | BuiltIn::Cancel => "All right.".into(),
+            BuiltIn::Thanks => "You are welcome.".into(),
+            BuiltIn::Hello => "Hello. How can I help?".into(),
+            BuiltIn::Goodbye => "Goodbye.".into(),
+            BuiltIn::Repeat => self.last_answer(),
+            BuiltIn::Help => self.help(),
+        }
+    }
+
+    fn last_answer(&self) -> String {
+        let spoken = self.history.iter().rev().filter(|message| message.role == Role::Model);
+        let said = spoken.map(|message| message.joined_text()).find(|text| !text.trim().is_empty());
+        said.unwrap_or_else(|| "I have not said anything yet.".into())
+    }
+
+    fn help(&self) -> String {
+        const SHOWN: usize = 5;
+        let tools = &self.catalog.tools;
+        let line = |tool: usize| match &tools[tool].example {
+            Some(example) => example.clone(),
+            None => self.catalog.definition(tool).name.replace('_', " "),
+        };
+        match tools.len() {
+            0 => "I can only listen at the moment.".into(),
+            count => {
+                let shown: Vec<String> = (0..count.min(SHOWN)).map(line).collect();
+                let more = if count > SHOWN { " And there is more." } else { "" };
+                format!("You can say, for example: {}.{more}", shown.join("; or: "))
+            }
+        }
+    }
+}
+
+/// What is understood whatever the tools.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum BuiltIn {
+    Yes,
+    No,
+    Cancel,
+    Repeat,
+    Help,
+    Thanks,
+    Hello,
+    Goodbye,
+}
+
+fn built_in(words: &[Word]) -> Option<BuiltIn> {
+    const MOST_WORDS: usize = 8;
+    if words.len() > MOST_WORDS {
+        return None;
+    }
+    let joined = |words: &mut dyn Iterator<Item = &Word>| {
+        words.map(|word| word.norm.as_str()).collect::<Vec<_>>().join(" ")
+    };
+    let all = joined(&mut words.iter());
+    let meant = joined(&mut words.iter().filter(|word| words::kind_of(&word.norm) != Kind::Filler));
+    known(&meant).or_else(|| known(&all))
+}
+
+fn known(text: &str) -> Option<BuiltIn> {
+    Some(match text {
+        "yes" | "yeah" | "yep" | "yup" | "sure" | "of course" | "yes do it" | "do it"
+        | "correct" | "that is right" | "right" | "ok" | "okay" | "alright" | "all right"
+        | "go ahead" | "yes go ahead" | "absolutely" => BuiltIn::Yes,
+        "no" | "nope" | "nah" | "no way" | "do not" | "no do not" | "not now" => BuiltIn::No,
+        "cancel" | "cancel that" | "cancel it" | "stop" | "stop it" | "stop that"
+        | "never mind" | "nevermind" | "forget it" | "forget that" | "forget about it"
+        | "leave it" | "no cancel" | "no stop" | "no never mind" | "no forget it" | "abort"
+        | "quiet" | "be quiet" => BuiltIn::Cancel,
+        "repeat"
+        | "repeat that"
+        | "repeat it"
+        | "say that again"
+        | "say it again"
+        | "say again"
+        | "again"
+        | "pardon"
+        | "pardon me"
+        | "what"
+        | "what did you say"
+        | "what was that"
+        | "can you repeat that"
+        | "could you repeat that"
+        | "could you say that again"
+        | "can you say that again"
+        | "come again"
+        | "once more"
+        | "sorry" => BuiltIn::Repeat,
+        "help"
+        | "help me"
+        | "what can you do"
+        | "what can i do"
+        | "what can i say"
+        | "what can i ask"
+        | "what can i ask you"
+        | "what do you do"
+        | "what are you able to do"
+        | "what can you do for me"
+        | "what can you help me with"
+        | "how can you help me"
+        | "what else can you do"
+        | "i need help" => BuiltIn::Help,
+        "thanks"
+        | "thank you"
+        | "thanks a lot"
+        | "thank you very much"
+        | "many thanks"
+        | "thank you so much"
+        | "great thanks"
+        | "great thank you"
+        | "cheers"
+        | "no thanks"
+        | "no thank you"
+        | "that is all"
+        | "that is all thanks"
+        | "that is all thank you" => BuiltIn::Thanks,
+        "hello" | "hi" | "hey" | "hi there" | "hello there" | "hey there" | "good morning"
+        | "good afternoon" | "good evening" => BuiltIn::Hello,
+        "goodbye" | "good bye" | "bye" | "bye bye" | "see you" | "see you later" | "good night" => {
+            BuiltIn::Goodbye
+        }
+        _ => return None,
+    })
+}
+
+fn slot_named<'a>(slots: &'a [Slot], name: &str) -> Option<&'a Slot> {
+    slots.iter().find(|slot| slot.property == name)
+}
+
+fn join(first: &str, second: &str) -> String {
+    if first.is_empty() { second.to_owned() } else { format!("{first} {second}") }
+}
