@@ -51,7 +51,7 @@ pub(crate) fn cardinal(n: u64) -> String {
         let and = if words.is_empty() { "" } else { "and " };
         let small = match rest {
             0..20 => UNITS[rest as usize].to_owned(),
-            _ if rest % 10 == 0 => TENS[(rest / 10) as usize].to_owned(),
+            _ if rest.is_multiple_of(10) => TENS[(rest / 10) as usize].to_owned(),
             _ => format!("{} {}", TENS[(rest / 10) as usize], UNITS[(rest % 10) as usize]),
         };
         words.push(format!("{and}{small}"));

@@ -105,6 +105,8 @@ struct Heard<'a> {
     catalog: &'a Catalog,
     words: &'a [Word],
     phonemes: &'a Phonemes,
+    /// `I need a timer`: the verb of the command goes without saying.
+    wished: bool,
     /// The sound of each word, then of each word with the next.
     sounds: Vec<Sound>,
     /// Distance of sound and literal; NaN where not computed yet.
@@ -126,6 +128,10 @@ impl<'a> Heard<'a> {
             catalog,
             words,
             phonemes,
+            wished: words
+                .iter()
+                .take_while(|word| word.kind == Kind::Filler)
+                .any(|word| matches!(word.norm.as_str(), "need" | "want" | "like" | "have")),
             sounds,
             distances: RefCell::new(distances),
             readings: RefCell::new(readings),
@@ -164,7 +170,7 @@ impl<'a> Heard<'a> {
     /// A lower bound of what `phrase` costs: each of its words at its best.
     fn least_cost(&self, phrase: &Phrase) -> f32 {
         let mut cost = 0.0;
-        for token in &phrase.tokens {
+        for (index, token) in phrase.tokens.iter().enumerate() {
             let &Token::Literal(literal, weight) = token else { continue };
             if weight < 0.9 {
                 continue; // glue is cheap and everywhere
@@ -173,9 +179,18 @@ impl<'a> Heard<'a> {
             let single = (0..count).map(|at| self.distance(at, false, literal));
             let pair = (0..count - 1).map(|at| self.distance(at, true, literal));
             let best = single.chain(pair).fold(1.0, f32::min);
-            cost += weight * replaced(best);
+            cost += (weight * replaced(best)).min(self.left_out(index, literal, weight));
         }
         cost
+    }
+
+    /// What it costs to leave a literal out.
+    fn left_out(&self, index: usize, literal: usize, weight: f32) -> f32 {
+        match weight {
+            _ if index == 0 && self.wished && is_verb(&self.catalog.literals[literal].text) => 0.4,
+            glue if glue < 0.5 => glue,
+            _ => weight * 1.3,
+        }
     }
 
     fn readings(&self, tool: usize, slot: usize, at: usize) -> Vec<Reading> {
@@ -224,7 +239,7 @@ impl<'a> Heard<'a> {
                     None => {}
                     Some(&Token::Literal(literal, weight)) => {
                         let glue = weight < 0.5;
-                        reach(0, 1, if glue { weight } else { weight * 1.3 }, Step::Other);
+                        reach(0, 1, self.left_out(j, literal, weight), Step::Other);
                         if i == said {
                             continue;
                         }
@@ -356,7 +371,7 @@ fn word_distance(said: &Word, said_sound: &[char], meant: &str, sound: &[char], 
         return 0.15;
     }
     if said.kind == Kind::Function && kind == Kind::Function {
-        return 0.4;
+        return 0.3;
     }
     // Numbers are never nearly right.
     if said.kind == Kind::Number || kind == Kind::Number {
@@ -393,16 +408,22 @@ fn opposite(a: &str, b: &str) -> bool {
 }
 
 /// Verbs that ask for the same thing whatever the tool.
+const VERBS: [&[&str]; 8] = [
+    &["set", "start", "make", "create", "begin", "put"],
+    &["show", "tell", "give", "read", "list"],
+    &["turn", "switch"],
+    &["cancel", "stop", "end"],
+    &["delete", "remove", "erase", "clear"],
+    &["send", "transfer"],
+    &["convert", "change"],
+    &["dim", "lower"],
+];
+
 fn same_meaning(a: &str, b: &str) -> bool {
-    const GROUPS: [&[&str]; 8] = [
-        &["set", "start", "make", "create", "begin", "put"],
-        &["show", "tell", "give", "read", "list"],
-        &["turn", "switch"],
-        &["cancel", "stop", "end"],
-        &["delete", "remove", "erase", "clear"],
-        &["send", "transfer"],
-        &["convert", "change"],
-        &["dim", "lower"],
-    ];
-    GROUPS.iter().any(|group| group.contains(&a) && group.contains(&b))
+    VERBS.iter().any(|group| group.contains(&a) && group.contains(&b))
+}
+
+/// Verbs of asking for a thing, which wishing for it replaces.
+fn is_verb(word: &str) -> bool {
+    VERBS[..2].iter().any(|group| group.contains(&word))
 }

@@ -159,10 +159,10 @@ impl Turn<'_> {
             return (Outcome::default(), state);
         }
         let built_in = built_in(words);
-        if let Some(pending) = state.pending.take() {
-            if let Some(done) = self.continued(pending, words, built_in) {
-                return done;
-            }
+        if let Some(pending) = state.pending.take()
+            && let Some(done) = self.continued(pending, words, built_in)
+        {
+            return done;
         }
         if let Some(built_in) = built_in {
             // A tool may have taken the word for itself, but only that very word.

@@ -178,11 +178,15 @@ impl Slot {
             }
             SlotKind::Boolean => {
                 let value = match norms.first() {
-                    Some(&("yes" | "on" | "true" | "enabled" | "yeah" | "yep")) => Some(true),
-                    Some(&("no" | "off" | "false" | "disabled" | "nope")) => Some(false),
+                    Some(&("yes" | "on" | "true" | "enabled" | "yeah" | "yep")) => {
+                        Some((true, 0.0))
+                    }
+                    Some(&("no" | "off" | "false" | "disabled" | "nope")) => Some((false, 0.0)),
+                    // Recognisers write one for the other.
+                    Some(&"of") => Some((false, 0.15)),
                     _ => None,
                 };
-                readings.extend(value.map(|value| one(1, 0.0, Value::Bool(value))));
+                readings.extend(value.map(|(value, cost)| one(1, cost, Value::Bool(value))));
             }
             SlotKind::Choice(choices) => {
                 readings.extend(choices.iter().flat_map(|choice| choice.readings(words, phonemes)));

@@ -270,7 +270,7 @@ pub(super) fn spoken_duration(seconds: f64) -> String {
 
 /// Seconds as ISO 8601: `PT5M`.
 pub(super) fn iso_duration(seconds: f64) -> String {
-    let whole = seconds.max(0.0).min(1e15) as u64;
+    let whole = seconds.clamp(0.0, 1e15) as u64;
     let (hours, minutes, rest) = (whole / 3600, whole / 60 % 60, seconds.max(0.0) % 60.0);
     let mut text = "PT".to_owned();
     if hours > 0 {
