@@ -2,9 +2,11 @@
 
 use std::{fmt, path::PathBuf, sync::Arc, thread};
 
+use antiphon_agent::Model;
 use antiphon_audio::{EarshotDetector, SpeechDetector};
 
 use super::{Hibari, ModelDirectory, Moonshine, OfflineError, Silero};
+use crate::CascadeProvider;
 
 /// How the offline preset is loaded. The default suits one conversation on an ordinary machine.
 #[derive(Clone, Debug, Default)]
@@ -71,6 +73,16 @@ impl OfflineSpeech {
             synthesizer: Arc::new(synthesizer),
             silero: silero.map(Arc::new),
         })
+    }
+
+    /// These ears and this mouth with `model` between them, as a live provider called `offline`.
+    pub fn provider(self, model: Arc<dyn Model>) -> CascadeProvider {
+        let recognizer = Arc::clone(&self.recognizer);
+        let synthesizer = Arc::clone(&self.synthesizer);
+        CascadeProvider::builder(recognizer, model, synthesizer)
+            .name("offline")
+            .detector(move || self.detector())
+            .build()
     }
 
     /// A speech detector for one more stream of audio.
