@@ -1,7 +1,18 @@
 //! The offline preset: Moonshine, the phrase matcher, hibari.
 //!
 //! Everything runs on the processor, without a network, from model files that lie beside the
-//! program: see [`ModelDirectory::locate`] for where.
+//! program: see [`ModelDirectory::locate`] for where. [`provider`] puts it all together;
+//! [`OfflineSpeech::provider`] puts another model between the same ears and mouth.
+//!
+//! ```no_run
+//! # async fn run() -> Result<(), antiphon_cascade::offline::OfflineError> {
+//! use antiphon_cascade::offline::{OfflineOptions, provider};
+//!
+//! let provider = provider(OfflineOptions::default()).await?;
+//! # drop(provider);
+//! # Ok(())
+//! # }
+//! ```
 
 mod error;
 mod hibari;
@@ -18,7 +29,8 @@ mod vocoder;
 
 pub use error::OfflineError;
 pub use hibari::Hibari;
+pub use matcher::PhraseMatcher;
 pub use models::{MODELS_VARIABLE, ModelDirectory};
 pub use moonshine::Moonshine;
-pub use preset::{Detector, OfflineOptions, OfflineSpeech};
+pub use preset::{Detector, OfflineOptions, OfflineSpeech, provider};
 pub use silero::{Silero, SileroDetector};

@@ -5,8 +5,18 @@ use std::{fmt, path::PathBuf, sync::Arc, thread};
 use antiphon_agent::Model;
 use antiphon_audio::{EarshotDetector, SpeechDetector};
 
-use super::{Hibari, ModelDirectory, Moonshine, OfflineError, Silero};
+use super::{Hibari, ModelDirectory, Moonshine, OfflineError, PhraseMatcher, Silero};
 use crate::CascadeProvider;
+
+/// The whole offline preset: ears, mouth, and the phrase matcher between them, as a live provider
+/// called `offline`.
+///
+/// # Errors
+///
+/// A model file is missing, unreadable, corrupt or unusable.
+pub async fn provider(options: OfflineOptions) -> Result<CascadeProvider, OfflineError> {
+    Ok(OfflineSpeech::load(options).await?.provider(Arc::new(PhraseMatcher::new())))
+}
 
 /// How the offline preset is loaded. The default suits one conversation on an ordinary machine.
 #[derive(Clone, Debug, Default)]
