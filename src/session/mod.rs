@@ -13,6 +13,7 @@ mod events;
 mod hooks;
 mod inbox;
 mod inside;
+mod probe;
 mod shared;
 mod stream;
 
@@ -33,6 +34,8 @@ use self::{
     shared::{Parts, Shared},
 };
 
+#[doc(hidden)]
+pub use self::probe::EngineProbe;
 pub use self::{
     builder::SessionBuilder,
     config::{IdleConfig, ReconnectPolicy, SessionLimits},
