@@ -51,7 +51,7 @@ impl Transfers {
                 },
                 "amount": {
                     "type": "number", "exclusiveMinimum": 0, "maximum": 1_000_000,
-                    "x-slot": "amount", "description": "How much, in euros."
+                    "x-slot": "amount", "x-currency": "EUR", "description": "How much, in euros."
                 },
             },
             "required": ["name", "amount"],
@@ -87,7 +87,7 @@ impl Transfers {
                 "transfer {amount} euros to {name}",
                 "send money to {name}",
             ])
-            .answer("Done. I sent {amount} euros to {name}.")
+            .answer("Done. I sent {amount} to {name}.")
             .question("name", "To whom?")
             .question("amount", "How much?"),
         )

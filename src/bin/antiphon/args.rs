@@ -1,0 +1,281 @@
+//! The flags.
+
+use std::{path::PathBuf, str::FromStr, time::Duration};
+
+use clap::{ArgAction, ArgMatches, Args, Parser, Subcommand, ValueEnum};
+
+/// A realtime voice-agent toolkit.
+#[derive(Debug, Parser)]
+#[command(name = "antiphon", version, about, propagate_version = true)]
+pub struct Arguments {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Hold a spoken conversation with an agent.
+    Talk(Box<TalkArguments>),
+    /// Speak a text into a WAV file.
+    Speak(SpeakArguments),
+    /// Say what is present, what is missing, and how to mend it.
+    Doctor(DoctorArguments),
+}
+
+/// Flags of `talk`.
+#[derive(Debug, Args)]
+#[command(after_help = TALK_HELP)]
+pub struct TalkArguments {
+    /// Who hears, thinks and speaks.
+    #[arg(long, value_enum, default_value_t)]
+    pub provider: Provider,
+    /// The voice. Default: the provider's first.
+    #[arg(long)]
+    pub voice: Option<String>,
+    /// Who decides when you have spoken: the agent by listening, or you (files: around each file;
+    /// microphone: the Enter key).
+    #[arg(long, value_enum, default_value_t)]
+    pub vad: Vad,
+    /// `mic`, or a WAV file that is spoken to the agent. May be repeated.
+    #[arg(long, value_name = "mic|FILE.wav", num_args = 1.., action = ArgAction::Append)]
+    pub input: Vec<InputArgument>,
+    /// `speaker`, a WAV file that becomes the time line of the agent's voice, or `none`.
+    #[arg(long, value_name = "speaker|FILE.wav|none")]
+    pub output: Option<OutputArgument>,
+    /// A line that is given to the agent as text. May be repeated.
+    #[arg(long, value_name = "TEXT", action = ArgAction::Append, allow_hyphen_values = true)]
+    pub text: Vec<String>,
+    /// Speaks the file over an answer, MS milliseconds after its first sound. May be repeated: the
+    /// second one interrupts the second answer.
+    #[arg(long, value_name = "FILE.wav@MS", action = ArgAction::Append)]
+    pub barge_in: Vec<BargeInArgument>,
+    /// A JSON list of tools whose bodies are commands.
+    #[arg(long, value_name = "FILE")]
+    pub tools: Option<PathBuf>,
+    /// A JSON file of rules over tool calls, in place of the built-in ones.
+    #[arg(long, value_name = "FILE")]
+    pub policy: Option<PathBuf>,
+    /// After this much silence the agent asks whether you are there, such as `3s` or `2m`.
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub idle_remind: Option<Duration>,
+    /// After this much silence the agent says goodbye and the session ends.
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub idle_stop: Option<Duration>,
+    /// A file that keeps the memory (notes) from one conversation to the next.
+    #[arg(long, value_name = "FILE")]
+    pub memory: Option<PathBuf>,
+    /// How to print what happens.
+    #[arg(long, value_enum, default_value_t)]
+    pub events: EventFormat,
+    /// Does not wait for real time: files only; the output file is the same.
+    #[arg(long)]
+    pub fast: bool,
+    #[command(flatten)]
+    pub models: ModelArguments,
+}
+
+/// Flags of `speak`.
+#[derive(Debug, Args)]
+pub struct SpeakArguments {
+    /// What to say.
+    #[arg(value_name = "TEXT", allow_hyphen_values = true)]
+    pub text: String,
+    /// The file to write.
+    #[arg(short, long, value_name = "FILE.wav")]
+    pub output: PathBuf,
+    /// The voice. Default: the first.
+    #[arg(long)]
+    pub voice: Option<String>,
+    /// Samples per second.
+    #[arg(long, value_name = "HZ", default_value_t = 16_000, value_parser = clap::value_parser!(u32).range(8_000..=48_000))]
+    pub rate: u32,
+    #[command(flatten)]
+    pub models: ModelArguments,
+}
+
+/// Flags of `doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArguments {
+    #[command(flatten)]
+    pub models: ModelArguments,
+}
+
+/// Where the models are.
+#[derive(Debug, Args)]
+pub struct ModelArguments {
+    /// The folder of the model files. Default: `$ANTIPHON_MODELS`, else beside the program.
+    #[arg(long, value_name = "DIR")]
+    pub models: Option<PathBuf>,
+}
+
+const TALK_HELP: &str = "\
+Files and texts are given one after the other, in the order of the command line, each after the \
+agent's answer to the one before was heard. After the last one the session ends by itself, once \
+the answer has been heard and timers that are due within ten seconds have rung; with --idle-stop \
+it listens on until that ends it, with --idle-remind until the reminder was heard.
+
+Without --input and --text it uses microphone and loudspeaker when there are any, else questions \
+that come with the program, with the answers in antiphon-talk.wav.
+
+Exit status: 0 after an ordinary end, 2 for wrong usage, 1 otherwise.";
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Provider {
+    /// Everything on this machine; no network, no key.
+    #[default]
+    Offline,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Vad {
+    #[default]
+    Auto,
+    Manual,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum EventFormat {
+    /// A transcript for people.
+    #[default]
+    Pretty,
+    /// One JSON object per line; see `schemas/talk-events.schema.json`.
+    Json,
+}
+
+/// `mic` or a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InputArgument {
+    Microphone,
+    File(PathBuf),
+}
+
+impl FromStr for InputArgument {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "" => Err("a file name is expected".to_owned()),
+            "mic" => Ok(Self::Microphone),
+            file => Ok(Self::File(file.into())),
+        }
+    }
+}
+
+/// `speaker`, a file, or `none`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OutputArgument {
+    Speaker,
+    File(PathBuf),
+    None,
+}
+
+impl FromStr for OutputArgument {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "" => Err("a file name is expected".to_owned()),
+            "speaker" => Ok(Self::Speaker),
+            "none" => Ok(Self::None),
+            file if file.to_ascii_lowercase().ends_with(".wav") => Ok(Self::File(file.into())),
+            _ => Err("expected `speaker`, `none`, or a file that ends in .wav".to_owned()),
+        }
+    }
+}
+
+/// `FILE.wav@MS`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BargeInArgument {
+    pub file: PathBuf,
+    pub after: Duration,
+}
+
+impl FromStr for BargeInArgument {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        // The last `@` counts: a file name may hold others.
+        let (file, ms) =
+            text.rsplit_once('@').ok_or("expected FILE.wav@MS, such as stop.wav@800")?;
+        let ms: u64 = ms.parse().map_err(|_| format!("{ms:?} is no number of milliseconds"))?;
+        if file.is_empty() || ms > 600_000 {
+            return Err("expected a file and at most 600000 milliseconds".to_owned());
+        }
+        Ok(Self { file: file.into(), after: Duration::from_millis(ms) })
+    }
+}
+
+/// One thing to give to the agent, by its place in the list of its flag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Given {
+    Input(usize),
+    Text(usize),
+}
+
+/// Inputs and texts in the order of the command line.
+pub fn order(matches: &ArgMatches) -> Vec<Given> {
+    let places = |id: &str| -> Vec<usize> {
+        matches.indices_of(id).map(Iterator::collect).unwrap_or_default()
+    };
+    let mut given: Vec<(usize, Given)> = Vec::new();
+    given.extend(places("input").into_iter().enumerate().map(|(n, at)| (at, Given::Input(n))));
+    given.extend(places("text").into_iter().enumerate().map(|(n, at)| (at, Given::Text(n))));
+    given.sort_by_key(|(at, _)| *at);
+    given.into_iter().map(|(_, given)| given).collect()
+}
+
+/// `500ms`, `3s`, `1m 30s`, `2 minutes`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let parsed: jiff::SignedDuration =
+        text.parse().map_err(|_| "expected a duration such as 500ms, 3s or 2m".to_owned())?;
+    let duration = Duration::try_from(parsed).map_err(|_| "must not be negative".to_owned())?;
+    if duration.is_zero() || duration > Duration::from_secs(24 * 60 * 60) {
+        return Err("must be above zero and at most a day".to_owned());
+    }
+    Ok(duration)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_flags_are_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn inputs_and_texts_keep_the_order_of_the_command_line() {
+        let matches = Arguments::command().get_matches_from([
+            "antiphon", "talk", "--text", "one", "--input", "a.wav", "b.wav", "--text", "two",
+            "--input", "mic",
+        ]);
+        assert_eq!(
+            order(matches.subcommand_matches("talk").unwrap()),
+            [Given::Text(0), Given::Input(0), Given::Input(1), Given::Text(1), Given::Input(2)]
+        );
+    }
+
+    #[test]
+    fn durations_are_humane() {
+        assert_eq!(duration("3s"), Ok(Duration::from_secs(3)));
+        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(duration("1m30s"), Ok(Duration::from_secs(90)));
+        assert_eq!(duration("2 minutes"), Ok(Duration::from_secs(120)));
+        for bad in ["", "3", "-3s", "0s", "soon", "9999h"] {
+            assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_barge_in_needs_a_file_and_a_time() {
+        let parsed: BargeInArgument = "dir@x/stop.wav@800".parse().unwrap();
+        assert_eq!(parsed.file, PathBuf::from("dir@x/stop.wav"));
+        assert_eq!(parsed.after, Duration::from_millis(800));
+        for bad in ["stop.wav", "stop.wav@", "stop.wav@soon", "@5", "a@-1"] {
+            assert!(bad.parse::<BargeInArgument>().is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! What the command line asks for, checked before anything starts.
+
+use std::{
+    io::Cursor,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use antiphon::{
+    audio::{AudioError, Resampler, WavAudio},
+    policy::RulePolicy,
+    session::IdleConfig,
+    tools::{ToolFile, load_tools},
+};
+
+use super::script::{BargeIn, Ending, INPUT_RATE_HZ, Item, Speech};
+use crate::{
+    args::{EventFormat, Given, InputArgument, ModelArguments, OutputArgument, TalkArguments, Vad},
+    failure::Failure,
+};
+
+/// Where the answers go when there is no loudspeaker and no file was named.
+const DEFAULT_OUTPUT: &str = "antiphon-talk.wav";
+
+/// The policy over the built-in tools; also the sample for one's own.
+const BUILT_IN_POLICY: &str = include_str!("../../../../examples/policy.json");
+
+/// Questions for a machine without a microphone.
+const BUNDLED_QUESTIONS: [(&str, &[u8]); 5] = [
+    ("time.wav", include_bytes!("../../../../examples/audio/time.wav")),
+    ("convert.wav", include_bytes!("../../../../examples/audio/convert.wav")),
+    ("send-money.wav", include_bytes!("../../../../examples/audio/send-money.wav")),
+    ("yes.wav", include_bytes!("../../../../examples/audio/yes.wav")),
+    ("timer.wav", include_bytes!("../../../../examples/audio/timer.wav")),
+];
+
+/// A conversation that can begin.
+pub struct Plan {
+    pub items: Vec<Item>,
+    pub barge_ins: Vec<BargeIn>,
+    pub by_hand: bool,
+    pub ending: Ending,
+    pub output: Output,
+    pub tools: Option<(PathBuf, ToolFile)>,
+    pub policy: (String, RulePolicy),
+    pub memory: Option<PathBuf>,
+    pub voice: Option<String>,
+    pub idle: IdleConfig,
+    pub events: EventFormat,
+    pub fast: bool,
+    pub models: ModelArguments,
+}
+
+/// Where the agent's voice goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    Speaker,
+    File(PathBuf),
+    None,
+}
+
+impl Plan {
+    /// Reads every file that the command line names.
+    pub fn new(arguments: TalkArguments, order: &[Given]) -> Result<Self, Failure> {
+        let mut devices = Devices::default();
+        let mut items = items(&arguments, order)?;
+        let output = match &arguments.output {
+            Some(OutputArgument::Speaker) if arguments.fast => {
+                return Err(Failure::usage("--fast does not go with --output speaker"));
+            }
+            Some(OutputArgument::Speaker) => Output::Speaker,
+            Some(OutputArgument::None) => Output::None,
+            Some(OutputArgument::File(path)) => Output::File(writable(path.clone())?),
+            None if !arguments.fast && devices.output() => Output::Speaker,
+            None => {
+                let questions =
+                    if items.is_empty() { "spoken questions that come with it, and " } else { "" };
+                eprintln!(
+                    "antiphon: no loudspeaker ({}): using {questions}{DEFAULT_OUTPUT} for the answers",
+                    if arguments.fast { "--fast" } else { devices.why_no_output() },
+                );
+                Output::File(writable(DEFAULT_OUTPUT.into())?)
+            }
+        };
+        if items.is_empty() {
+            let live = output == Output::Speaker && !arguments.fast && devices.input();
+            if live {
+                items.push(Item::Microphone);
+            } else {
+                if arguments.output.is_some() {
+                    eprintln!("antiphon: using spoken questions that come with it");
+                }
+                items = bundled_questions()?;
+            }
+        }
+        if arguments.fast && items.iter().any(|item| matches!(item, Item::Microphone)) {
+            return Err(Failure::usage("--fast does not go with --input mic"));
+        }
+        let barge_ins = arguments
+            .barge_in
+            .iter()
+            .map(|barge_in| {
+                Ok(BargeIn { speech: read_speech(&barge_in.file)?, after: barge_in.after })
+            })
+            .collect::<Result<_, Failure>>()?;
+        let tools = match arguments.tools {
+            Some(path) => {
+                let file = load_tools(&path).map_err(Failure::usage)?;
+                Some((path, file))
+            }
+            None => None,
+        };
+        let policy = match &arguments.policy {
+            Some(path) => {
+                let policy = RulePolicy::load(path).map_err(Failure::usage)?;
+                (path.display().to_string(), policy)
+            }
+            None => {
+                let policy = RulePolicy::parse("built-in policy", BUILT_IN_POLICY);
+                ("built-in policy".to_owned(), policy.map_err(Failure::failed)?)
+            }
+        };
+        Ok(Self {
+            items,
+            barge_ins,
+            by_hand: arguments.vad == Vad::Manual,
+            ending: match (arguments.idle_remind, arguments.idle_stop) {
+                (_, Some(_)) => Ending::Idle,
+                (Some(_), None) => Ending::Reminded,
+                (None, None) => Ending::Answered,
+            },
+            output,
+            tools,
+            policy,
+            memory: arguments.memory,
+            voice: arguments.voice,
+            idle: match (arguments.idle_remind, arguments.idle_stop) {
+                (None, None) => IdleConfig::default(),
+                (remind, stop) => IdleConfig::new(remind, stop),
+            },
+            events: arguments.events,
+            fast: arguments.fast,
+            models: arguments.models,
+        })
+    }
+}
+
+fn items(arguments: &TalkArguments, order: &[Given]) -> Result<Vec<Item>, Failure> {
+    let mut items = Vec::new();
+    for given in order {
+        if matches!(items.last(), Some(Item::Microphone)) {
+            return Err(Failure::usage("nothing can come after --input mic, which never ends"));
+        }
+        items.push(match given {
+            Given::Input(index) => match &arguments.input[*index] {
+                InputArgument::Microphone => Item::Microphone,
+                InputArgument::File(path) => Item::Speech(read_speech(path)?),
+            },
+            Given::Text(index) => {
+                let text = arguments.text[*index].trim();
+                if text.is_empty() {
+                    return Err(Failure::usage("--text is blank"));
+                }
+                Item::Text(text.to_owned())
+            }
+        });
+    }
+    Ok(items)
+}
+
+fn bundled_questions() -> Result<Vec<Item>, Failure> {
+    BUNDLED_QUESTIONS
+        .iter()
+        .map(|(name, bytes)| {
+            let audio = WavAudio::read(Cursor::new(*bytes), name).map_err(Failure::failed)?;
+            speech(name, audio).map(Item::Speech).map_err(Failure::failed)
+        })
+        .collect()
+}
+
+fn read_speech(path: &Path) -> Result<Speech, Failure> {
+    let audio = WavAudio::open(path).map_err(Failure::usage)?;
+    let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
+    speech(&name, audio).map_err(Failure::usage)
+}
+
+fn speech(name: &str, audio: WavAudio) -> Result<Speech, AudioError> {
+    let mut samples = Vec::new();
+    let mut resampler = Resampler::new(audio.sample_rate_hz, INPUT_RATE_HZ)?;
+    resampler.process(&audio.samples, &mut samples);
+    resampler.flush(&mut samples);
+    // A file that resamples to nothing (a few samples) is still one frame.
+    if samples.is_empty() {
+        samples.push(0);
+    }
+    Ok(Speech { name: name.to_owned(), samples: Arc::from(samples) })
+}
+
+/// Complains about a file that cannot be written before the conversation, not after it.
+fn writable(path: PathBuf) -> Result<PathBuf, Failure> {
+    let folder = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    if !folder.is_dir() {
+        return Err(Failure::usage(format!(
+            "{}: there is no folder {}",
+            path.display(),
+            folder.display()
+        )));
+    }
+    if path.is_dir() {
+        return Err(Failure::usage(format!("{}: is a folder", path.display())));
+    }
+    Ok(path)
+}
+
+/// Looks for devices once, and only when somebody asks.
+#[derive(Default)]
+struct Devices {
+    #[cfg(feature = "devices")]
+    report: Option<antiphon::audio::device::DeviceReport>,
+}
+
+#[cfg(feature = "devices")]
+impl Devices {
+    fn output(&mut self) -> bool {
+        self.report().output.is_ok()
+    }
+
+    fn input(&mut self) -> bool {
+        self.report().input.is_ok()
+    }
+
+    fn why_no_output(&mut self) -> &str {
+        self.report().output.as_ref().map_or_else(String::as_str, |_| "")
+    }
+
+    fn report(&mut self) -> &antiphon::audio::device::DeviceReport {
+        self.report.get_or_insert_with(antiphon::audio::device::devices)
+    }
+}
+
+#[cfg(not(feature = "devices"))]
+impl Devices {
+    fn output(&mut self) -> bool {
+        false
+    }
+
+    fn input(&mut self) -> bool {
+        false
+    }
+
+    fn why_no_output(&mut self) -> &str {
+        "built without devices"
+    }
+}

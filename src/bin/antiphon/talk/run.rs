@@ -1,0 +1,313 @@
+//! The conversation itself.
+
+use std::{
+    io::{self, BufRead, Stdout},
+    pin::pin,
+    sync::Arc,
+    time::Duration,
+};
+
+use antiphon::{
+    agent::{
+        Memory,
+        memory::{FileMemory, InMemory},
+    },
+    audio::AudioError,
+    live::{LiveConfig, VoiceActivity},
+    session::{AgentSession, EndReason, EventKind, EventStream, SendError, SessionEvent},
+    tools::{Ring, chime},
+    types::AudioFrame,
+};
+use tokio::{
+    sync::mpsc,
+    time::{Instant, MissedTickBehavior, interval},
+};
+
+use super::{
+    device::{self, Microphone},
+    floor::Floor,
+    plan::{Output, Plan},
+    print::{self, Printer, TimerEvent},
+    script::{Action, FRAME, Item, Script},
+    tape::Tape,
+    toolbox::Toolbox,
+};
+use crate::{failure::Failure, offline};
+
+/// How long the session may take to end once it was asked to.
+const SHUTDOWN: Duration = Duration::from_secs(5);
+/// The id of a session whose memory outlives it, so that it finds its keys again.
+const PERSISTENT_ID: &str = "talk";
+
+/// Talks until the plan is done.
+pub async fn talk(mut plan: Plan) -> Result<(), Failure> {
+    let memory: Arc<dyn Memory> = match &plan.memory {
+        Some(path) => Arc::new(FileMemory::open(path).await.map_err(Failure::usage)?),
+        None => Arc::new(InMemory::new()),
+    };
+    let toolbox = Toolbox::new(&mut plan, memory.clone())?;
+    let speech = offline::load(&plan.models).await?;
+    if let Some(voice) = &plan.voice {
+        offline::check_voice(&*speech.synthesizer, voice)?;
+    }
+    let tape = match &plan.output {
+        Output::File(path) => Some(Tape::create(path)?),
+        Output::Speaker | Output::None => None,
+    };
+
+    let mut config = LiveConfig::new().voice_activity(if plan.by_hand {
+        VoiceActivity::Manual
+    } else {
+        VoiceActivity::Auto
+    });
+    if let Some(voice) = &plan.voice {
+        config = config.voice(voice.as_str());
+    }
+    let (_, policy) = plan.policy;
+    let mut builder = AgentSession::builder(Arc::new(offline::provider(speech)))
+        .registry(toolbox.registry.clone())
+        .authorize(policy)
+        .memory(memory);
+    if plan.memory.is_some() {
+        builder = builder.session_id(PERSISTENT_ID);
+    }
+    if let Some(tape) = &tape {
+        builder = builder.sink(tape.clone());
+    } else if plan.output == Output::Speaker {
+        builder = device::speaker(builder)?;
+    }
+    let session = builder.build().map_err(Failure::failed)?;
+    let listens = plan.items.iter().any(|item| matches!(item, Item::Microphone));
+    let microphone = Microphone::open(listens)?;
+    let keys = (listens && plan.by_hand).then(enter_key);
+
+    let mut conversation = Conversation {
+        events: session.events(),
+        floor: Floor::new(Instant::now()),
+        script: Script::new(plan.items, plan.barge_ins, plan.by_hand, plan.ending),
+        printer: Printer::new(plan.events, io::stdout()),
+        toolbox,
+        microphone,
+        keys,
+        talking: false,
+        by_hand: plan.by_hand,
+        last: LastSeen { started: Instant::now(), epoch: 0, turn: 0 },
+        session: session.clone(),
+        broken: false,
+    };
+    session.start(config, plan.idle).await.map_err(Failure::failed)?;
+    let reason = conversation.run().await;
+    let _ = session.shutdown(SHUTDOWN).await;
+    drop(conversation);
+    if let Some(tape) = tape {
+        tape.close()?;
+    }
+    match reason {
+        Some(EndReason::Stopped | EndReason::Idle | EndReason::Limit { .. }) => Ok(()),
+        // Said by the last event already.
+        Some(reason) => Err(Failure::failed(print::in_words(&reason))),
+        None => Err(Failure::failed("the session ended without a reason")),
+    }
+}
+
+struct Conversation {
+    session: AgentSession,
+    events: EventStream,
+    floor: Floor,
+    script: Script,
+    printer: Printer<Stdout>,
+    toolbox: Toolbox,
+    microphone: Microphone,
+    keys: Option<mpsc::Receiver<()>>,
+    /// Push to talk: the user's turn is open.
+    talking: bool,
+    by_hand: bool,
+    last: LastSeen,
+    /// Nobody reads the output any more.
+    broken: bool,
+}
+
+/// What the last event said, for events of our own.
+struct LastSeen {
+    started: Instant,
+    epoch: u32,
+    turn: u64,
+}
+
+impl Conversation {
+    /// Until the session's last event. The reason of the end.
+    async fn run(&mut self) -> Option<EndReason> {
+        let mut frames = interval(FRAME);
+        // A real microphone catches up, too.
+        frames.set_missed_tick_behavior(MissedTickBehavior::Burst);
+        let mut begun = false;
+        let mut signals = pin!(interrupted());
+        let mut interrupts = 0;
+        loop {
+            // Events first: what the script does depends on them.
+            tokio::select! {
+                biased;
+                event = self.events.next() => {
+                    let event = event?;
+                    begun |= matches!(event.kind, EventKind::SessionStarted { .. });
+                    self.event(&event);
+                    if let EventKind::SessionEnded { reason, .. } = event.kind {
+                        return Some(reason);
+                    }
+                }
+                ring = self.toolbox.rings.next() => self.ring(ring),
+                pressed = next_key(&mut self.keys) => self.key(pressed),
+                frame = self.microphone.next() => self.microphone_frame(frame),
+                () = &mut signals => {
+                    signals.set(interrupted());
+                    interrupts += 1;
+                    if interrupts > 1 {
+                        return Some(EndReason::Cancelled);
+                    }
+                    self.session.stop();
+                }
+                _ = frames.tick(), if begun => self.tick(),
+            }
+            if self.broken {
+                self.session.stop();
+            }
+        }
+    }
+
+    fn event(&mut self, event: &SessionEvent) {
+        let now = Instant::now();
+        if matches!(event.kind, EventKind::SessionStarted { .. }) {
+            self.last.started = now - Duration::from_millis(event.t_ms);
+        }
+        self.last.epoch = event.epoch;
+        self.last.turn = event.turn;
+        self.broken |= self.printer.event(event).is_err();
+        self.floor.event(&event.kind, now);
+        self.script.event(&event.kind, now);
+    }
+
+    fn tick(&mut self) {
+        let now = Instant::now();
+        let next_timer = self.toolbox.timers.next_due();
+        for action in self.script.tick(&mut self.floor, next_timer, now) {
+            let sent = match action {
+                Action::Audio(frame) => self.session.send_audio(frame),
+                Action::Text(text) => self.session.send_text(text),
+                Action::ActivityStart => self.session.activity_start(),
+                Action::ActivityEnd => self.session.activity_end(),
+                Action::Note(note) => {
+                    eprintln!("antiphon: {note}");
+                    Ok(())
+                }
+                Action::Finish => {
+                    if self.script.unused_barge_ins() > 0 {
+                        eprintln!("antiphon: no answer was left to barge in on");
+                    }
+                    self.session.stop();
+                    Ok(())
+                }
+            };
+            complain(sent);
+        }
+    }
+
+    fn ring(&mut self, ring: Ring) {
+        let now = Instant::now();
+        let event = TimerEvent {
+            t_ms: now.saturating_duration_since(self.last.started).as_millis() as u64,
+            epoch: self.last.epoch,
+            turn: self.last.turn,
+            name: ring.name.clone(),
+        };
+        self.broken |= self.printer.timer(&event).is_err();
+        self.floor.announce(now);
+        complain(self.session.play(chime()));
+        complain(self.session.say(ring.announcement()));
+    }
+
+    fn microphone_frame(&mut self, frame: Option<Result<AudioFrame, AudioError>>) {
+        match frame {
+            Some(Ok(frame)) if self.script.listens() && (!self.by_hand || self.talking) => {
+                complain(self.session.send_audio(frame));
+            }
+            Some(Ok(_)) => {}
+            Some(Err(error)) => {
+                eprintln!("antiphon: {error}");
+                self.session.stop();
+            }
+            None => self.microphone = Microphone::none(),
+        }
+    }
+
+    /// Enter begins the user's turn, and ends it.
+    fn key(&mut self, pressed: Option<()>) {
+        if pressed.is_none() {
+            // Standard input is closed: nobody will press a key any more.
+            self.keys = None;
+            self.session.stop();
+            return;
+        }
+        if !self.script.listens() {
+            return;
+        }
+        self.talking = !self.talking;
+        complain(if self.talking {
+            eprintln!("antiphon: listening; Enter when you have finished");
+            self.session.activity_start()
+        } else {
+            self.session.activity_end()
+        });
+    }
+}
+
+/// What could not be sent. A session that ends says so by its last event.
+fn complain(sent: Result<(), SendError>) {
+    match sent {
+        Ok(()) | Err(SendError::NotActive) => {}
+        Err(error) => tracing::warn!(%error, "not sent"),
+    }
+}
+
+/// Somebody wants the program to end: Ctrl-C, or a request of the system's.
+async fn interrupted() {
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        let terminated = async {
+            match signal(SignalKind::terminate()) {
+                Ok(mut signals) => drop(signals.recv().await),
+                Err(_) => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            _ = tokio::signal::ctrl_c() => {}
+            () = terminated => {}
+        }
+    }
+    #[cfg(not(unix))]
+    let _ = tokio::signal::ctrl_c().await;
+}
+
+/// Presses of the Enter key. Reading standard input cannot be cancelled, so it has a plain thread
+/// that ends with the process. (Never in virtual time.)
+fn enter_key() -> mpsc::Receiver<()> {
+    let (sender, receiver) = mpsc::channel(4);
+    eprintln!("antiphon: press Enter and speak");
+    std::thread::spawn(move || {
+        let mut line = String::new();
+        while io::stdin().lock().read_line(&mut line).is_ok_and(|read| read > 0) {
+            line.clear();
+            if sender.blocking_send(()).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+async fn next_key(keys: &mut Option<mpsc::Receiver<()>>) -> Option<()> {
+    match keys {
+        Some(keys) => keys.recv().await,
+        None => std::future::pending().await,
+    }
+}
