@@ -16,3 +16,8 @@ pub mod providers {
     #[cfg(feature = "cascade")]
     pub use antiphon_cascade as cascade;
 }
+
+/// The README's code, compiled.
+#[cfg(all(doctest, feature = "offline"))]
+#[doc = include_str!("../README.md")]
+mod readme {}
