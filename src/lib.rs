@@ -7,6 +7,7 @@ pub use antiphon_types as types;
 
 mod json_file;
 pub mod policy;
+pub mod prelude;
 pub mod session;
 #[cfg(feature = "tools")]
 pub mod tools;
