@@ -224,10 +224,9 @@ impl Wire {
         }
         let invalid =
             |error: antiphon_audio::AudioError| LiveError::InvalidCommand(error.to_string());
-        let fits = self
-            .converter
-            .as_ref()
-            .is_some_and(|converter| converter.input() == frame.format && converter.output() == wanted);
+        let fits = self.converter.as_ref().is_some_and(|converter| {
+            converter.input() == frame.format && converter.output() == wanted
+        });
         if !fits {
             self.converter = Some(Converter::new(frame.format, wanted).map_err(invalid)?);
         }

@@ -75,6 +75,9 @@ pub(crate) struct Group {
     pub(crate) reply_done: bool,
     /// The reply was cut off: nobody waits for an answer to these outputs.
     pub(crate) cut: bool,
+    /// An output came after the reply was over: the model goes on in a reply of its own, and not
+    /// within the one that holds the calls.
+    pub(crate) after_reply: bool,
     /// At least one output wants to be spoken about.
     pub(crate) speak: bool,
 }
@@ -103,7 +106,14 @@ impl Calls {
             void: None,
         });
         if self.group_mut(epoch, reply).is_none() {
-            self.groups.push(Group { epoch, reply, reply_done, cut: false, speak: false });
+            self.groups.push(Group {
+                epoch,
+                reply,
+                reply_done,
+                cut: false,
+                after_reply: false,
+                speak: false,
+            });
         }
         ticket
     }

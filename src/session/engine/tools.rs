@@ -193,10 +193,10 @@ impl Engine {
         if call.withdrawn || matches!(self.phase, Phase::Closing(_)) {
             return;
         }
-        if response.scheduling != ToolResponseScheduling::Silent
-            && let Some(group) = self.calls.group_mut(ticket.epoch, ticket.reply)
-        {
-            group.speak = true;
+        let silent = response.scheduling == ToolResponseScheduling::Silent;
+        if let Some(group) = self.calls.group_mut(ticket.epoch, ticket.reply) {
+            group.speak |= !silent;
+            group.after_reply |= group.reply_done;
         }
         if self.connected && (ticket.epoch == self.epoch || self.reconnect.resumed) {
             self.send(LiveCommand::ToolResponse(response), Origin::ToolOutput);
@@ -230,7 +230,8 @@ impl Engine {
                 continue;
             }
             let idle = self.replies.active.is_none() && self.replies.asked.is_none();
-            if speaks && by_itself && self.can(|can| can.tools_after_reply) && idle {
+            let goes_on = group.after_reply || self.can(|can| can.tools_after_reply);
+            if speaks && by_itself && goes_on && idle {
                 self.expect(Asked { request: None, why: Why::Tools });
                 continue;
             }
