@@ -6,7 +6,7 @@ use std::{
 };
 
 use antiphon::{
-    agent::{Authorizer, CallContext, Outcome, ToolRegistry, Verdict},
+    agent::{Authorizer, CallContext, Outcome, Verdict},
     audio::{AudioFormat, AudioFrame},
     live::{LiveCommand, LiveConfig, LiveEvent, ReplyId, ReplyOutcome, TextUpdate},
     session::*,
@@ -401,12 +401,4 @@ pub fn policy(decide: impl Fn(&ToolCall) -> Verdict + Send + Sync + 'static) -> 
         Verdict::Confirm { .. } if cx.confirmed => Verdict::Allow,
         verdict => verdict,
     }
-}
-
-pub fn registry(tools: Vec<antiphon_testkit::LatchedTool>) -> Arc<ToolRegistry> {
-    let registry = ToolRegistry::new();
-    for tool in tools {
-        registry.register(tool).unwrap();
-    }
-    Arc::new(registry)
 }

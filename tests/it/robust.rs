@@ -274,21 +274,11 @@ async fn audio_goes_to_the_callback_where_there_is_no_sink() {
         .callbacks(LoggingCallbacks(log.clone()))
         .build()
         .unwrap();
-    let mut events = session.events();
+    let events = session.events();
     session.start(LiveConfig::new(), IdleConfig::OFF).await.unwrap();
     let (_, speaker) =
         antiphon_testkit::Speaker::new(antiphon::audio::AudioFormat::pcm16(24_000), 1);
-    let mut rig = Rig {
-        far: provider.far_end().await,
-        provider,
-        session,
-        speaker,
-        events: {
-            let unused = events;
-            events = unused;
-            events
-        },
-    };
+    let mut rig = Rig { far: provider.far_end().await, provider, session, speaker, events };
     rig.user_says("u1", "Hello").says("r1", "Hi.", 500);
     rig.until(is_turn_finished).await;
     assert_eq!(log.count(&format!("audio {}", 500 * PER_MS)), 1, "{:#?}", log.lines());

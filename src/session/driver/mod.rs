@@ -212,6 +212,7 @@ impl Driver {
         if progress && self.engine.wants_position() {
             self.tell_position(now);
         }
+        self.drain(now);
         progress
     }
 

@@ -100,7 +100,7 @@ impl Ledger {
         } else {
             // The words were corrected: keep their times, stretched to the new length.
             for mark in &mut part.marks {
-                let scaled = if before == 0 { 0 } else { mark.from * after / before };
+                let scaled = (mark.from * after).checked_div(before).unwrap_or(0);
                 mark.from = part.text.floor_char_boundary(scaled);
             }
             if part.marks.is_empty() {
