@@ -170,7 +170,7 @@ pub enum EventKind {
     },
     /// Something went wrong and the session goes on, or says why it ends.
     Error {
-        /// A short kind: `provider`, `tool`, `sink`, `hook`, `lagged`.
+        /// A short kind: `provider`, `tool`, `sink`, `hook`, `queue`, `lagged`.
         kind: Arc<str>,
         /// What happened.
         message: String,

@@ -63,20 +63,25 @@ pub struct NoHooks;
 impl LifecycleHooks for NoHooks {}
 
 /// Realtime events as they happen. Synchronous; called in order on the session's hook task, never
-/// under a lock.
+/// under a lock. Three have their own place: `on_tool_call` is called on the call's task, and where
+/// the session has no sink, `on_audio` and `on_interrupted` are called in order on a task of their
+/// own. On a multi-threaded runtime one that blocks its thread holds up nothing else; on a
+/// single-threaded one it holds up everything, audio included.
 #[allow(unused_variables)]
 pub trait Callbacks: Send + Sync + 'static {
     /// The state changed.
     fn on_state_change(&self, state: SessionState) {}
-    /// The agent's voice, where the session has no sink.
+    /// The agent's voice, where the session has no sink. Frames come as fast as the provider sends
+    /// them, in its format; on [`Callbacks::on_interrupted`] forget what was not played.
     fn on_audio(&self, frame: &AudioFrame) {}
-    /// The agent's written words.
+    /// The agent's written words: all of the reply so far.
     fn on_text(&self, text: &str) {}
-    /// What the user said: a piece, or the end.
+    /// What the user said: all of the utterance so far. `done`: no more comes.
     fn on_input_transcript(&self, text: &str, done: bool) {}
-    /// What the agent said: a piece, or the end.
+    /// What the agent says: all of the reply so far. `done`: no more comes.
     fn on_output_transcript(&self, text: &str, done: bool) {}
-    /// The model asks for a tool; after authorisation, before the tool runs.
+    /// The model asks for a tool; after authorisation, before the tool runs: the tool waits until
+    /// this returns.
     fn on_tool_call(&self, call: &ToolCall) {}
     /// The model takes calls back.
     fn on_tool_call_cancellation(&self, ids: &[Arc<str>]) {}

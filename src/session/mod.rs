@@ -93,6 +93,8 @@ impl AgentSession {
         if self.shared.is_running() {
             return Err(StartError::AlreadyActive(self.state()));
         }
+        let runtime = tokio::runtime::Handle::try_current()
+            .map_err(|_| StartError::InvalidConfig("a tokio runtime is needed".into()))?;
         let capabilities = Arc::new(self.check(&config)?);
         let executor = self.executor(&config.tools)?;
         let provider = &self.shared.provider;
@@ -113,7 +115,7 @@ impl AgentSession {
         let (started, outcome) = oneshot::channel();
         let (inbox, sink) = self.shared.claim(capabilities.clone())?;
         let shared = self.shared.clone();
-        tokio::spawn(
+        runtime.spawn(
             Driver::new(Start { shared, inbox, sink, capabilities, engine, executor, started })
                 .run(),
         );

@@ -27,9 +27,9 @@ enum Step {
     Start { reply: u8, answers: bool },
     Words { reply: u8, done: bool },
     Voice { reply: u8, ms: u16 },
-    Calls { reply: u8, count: u8 },
+    Calls { count: u8 },
     CallsBack(u8),
-    Done { reply: u8, outcome: u8 },
+    Done { outcome: u8 },
     Interrupted(Option<u8>),
     Trouble(u8),
     Host(u8),
@@ -51,9 +51,9 @@ fn step() -> impl Strategy<Value = Step> {
         (0..6u8, any::<bool>()).prop_map(|(reply, answers)| Step::Start { reply, answers }),
         (0..6u8, any::<bool>()).prop_map(|(reply, done)| Step::Words { reply, done }),
         (0..6u8, 0..3_000u16).prop_map(|(reply, ms)| Step::Voice { reply, ms }),
-        (0..6u8, 1..3u8).prop_map(|(reply, count)| Step::Calls { reply, count }),
+        (1..3u8).prop_map(|count| Step::Calls { count }),
         (0..8u8).prop_map(Step::CallsBack),
-        (0..6u8, 0..5u8).prop_map(|(reply, outcome)| Step::Done { reply, outcome }),
+        (0..5u8).prop_map(|outcome| Step::Done { outcome }),
         proptest::option::of(0..6u8).prop_map(Step::Interrupted),
         (0..6u8).prop_map(Step::Trouble),
         (0..9u8).prop_map(Step::Host),
@@ -317,7 +317,7 @@ impl World {
                 let item = "i".into();
                 self.event(LiveEvent::Audio { reply, item, content_index: 0, frame });
             }
-            Step::Calls { count, .. } => {
+            Step::Calls { count } => {
                 let calls: Vec<_> = (0..count).map(|_| self.new_call()).collect();
                 let reply = self.active.clone();
                 self.event(LiveEvent::ToolCalls { reply, calls });
@@ -326,7 +326,7 @@ impl World {
                 let ids = self.asked_calls.iter().rev().nth(usize::from(which)).cloned();
                 self.event(LiveEvent::ToolCallsCancelled { ids: ids.into_iter().collect() });
             }
-            Step::Done { outcome, .. } => {
+            Step::Done { outcome } => {
                 let outcomes = [
                     ReplyOutcome::Completed,
                     ReplyOutcome::Cancelled,
