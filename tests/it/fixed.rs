@@ -175,6 +175,19 @@ async fn f06_idle_counts_user_activity_only() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn f06_the_session_ends_as_soon_as_its_goodbye_was_heard() {
+    let mut rig = Setup::new().idle(None, Some(6)).start().await;
+    rig.until(|kind| matches!(kind, EventKind::HostPrompt(prompt) if prompt.stage == HostPromptStage::Sent)).await;
+    let [LiveCommand::Say { request, .. }] = rig.commands().await[..] else { panic!() };
+    rig.reply_to("r1", request).words("r1", "Goodbye!").audio("r1", 1_000).done("r1");
+    rig.settle().await;
+    let began = tokio::time::Instant::now();
+    rig.speaker.play_all();
+    assert_eq!(rig.end().await.1, EndReason::Idle);
+    assert!(began.elapsed() < 10 * MS, "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
 async fn f06_the_user_calls_a_goodbye_off() {
     let mut rig = Setup::new().idle(None, Some(6)).start().await;
     rig.until(|kind| matches!(kind, EventKind::HostPrompt(_))).await;

@@ -356,6 +356,9 @@ impl Engine {
         self.end_after_goodbye();
         self.refresh_timers();
         self.bound_gated();
+        if matches!(self.phase, Phase::Closing(_)) {
+            self.try_finish();
+        }
     }
 
     fn on_timer(&mut self, timer: Timer) {
