@@ -25,8 +25,8 @@ enum Step {
     Speech(bool),
     Heard { item: u8, text: u8, done: bool },
     Start { reply: u8, answers: bool },
-    Words { reply: u8, done: bool },
-    Voice { reply: u8, ms: u16 },
+    Words { done: bool },
+    Voice { ms: u16 },
     Calls { count: u8 },
     CallsBack(u8),
     Done { outcome: u8 },
@@ -49,8 +49,8 @@ fn step() -> impl Strategy<Value = Step> {
             done
         }),
         (0..6u8, any::<bool>()).prop_map(|(reply, answers)| Step::Start { reply, answers }),
-        (0..6u8, any::<bool>()).prop_map(|(reply, done)| Step::Words { reply, done }),
-        (0..6u8, 0..3_000u16).prop_map(|(reply, ms)| Step::Voice { reply, ms }),
+        any::<bool>().prop_map(|done| Step::Words { done }),
+        (0..3_000u16).prop_map(|ms| Step::Voice { ms }),
         (1..3u8).prop_map(|count| Step::Calls { count }),
         (0..8u8).prop_map(Step::CallsBack),
         (0..5u8).prop_map(|outcome| Step::Done { outcome }),
@@ -80,6 +80,8 @@ struct World {
     next_call: u64,
     /// What was asked for and neither begun nor given up, as the wire saw it.
     active: Option<ReplyId>,
+    /// The last that was: what still comes of it is stale.
+    last_done: Option<ReplyId>,
     outputs: HashMap<Arc<str>, usize>,
     asked_calls: Vec<Arc<str>>,
     state: Option<SessionState>,
@@ -113,6 +115,7 @@ impl World {
             generation: Generation(0),
             next_call: 0,
             active: None,
+            last_done: None,
             outputs: HashMap::new(),
             asked_calls: Vec::new(),
             state: None,
@@ -140,6 +143,7 @@ impl World {
         can.input_transcripts = able & 32 > 0;
         self.epoch = epoch;
         self.active = None;
+        self.last_done = None;
         self.input(Input::Connected { epoch, capabilities: Arc::new(can) });
     }
 
@@ -152,7 +156,7 @@ impl World {
         match &event {
             LiveEvent::ReplyStarted { reply, .. } => self.active = Some(reply.clone()),
             LiveEvent::ReplyDone { reply, .. } if self.active.as_ref() == Some(reply) => {
-                self.active = None;
+                self.last_done = self.active.take();
             }
             _ => {}
         }
@@ -278,7 +282,6 @@ impl World {
         if self.ends > 0 {
             return;
         }
-        let id = |reply: u8| ReplyId::from(format!("r{reply}").as_str());
         match step {
             Step::Speech(true) => self.event(LiveEvent::SpeechStarted { audio_start_ms: None }),
             Step::Speech(false) => self.event(LiveEvent::SpeechStopped { audio_end_ms: None }),
@@ -298,8 +301,10 @@ impl World {
                     self.event(LiveEvent::ReplyStarted { reply, request });
                 }
             }
-            Step::Words { reply, done } => {
-                let reply = self.active.clone().unwrap_or_else(|| id(reply));
+            Step::Words { done } => {
+                let Some(reply) = self.active.clone().or_else(|| self.last_done.clone()) else {
+                    return;
+                };
                 let text = if done {
                     TextUpdate::Final(None)
                 } else {
@@ -307,12 +312,10 @@ impl World {
                 };
                 self.event(LiveEvent::OutputTranscript { reply, item: "i".into(), text });
             }
-            Step::Voice { reply, ms } => {
-                let reply = self.active.clone().unwrap_or_else(|| id(reply));
-                self.active = self
-                    .active
-                    .take()
-                    .or_else(|| (!self.engine.replies.was_done(&reply)).then(|| reply.clone()));
+            Step::Voice { ms } => {
+                let Some(reply) = self.active.clone().or_else(|| self.last_done.clone()) else {
+                    return;
+                };
                 let frame = AudioFrame::from_pcm16(24_000, &vec![0; usize::from(ms) * 24]);
                 let item = "i".into();
                 self.event(LiveEvent::Audio { reply, item, content_index: 0, frame });
@@ -383,6 +386,7 @@ impl World {
             2 => {
                 let error = Some(LiveError::Transport("reset".into()));
                 self.active = None;
+                self.last_done = None;
                 self.input(Input::Disconnected { epoch, error });
             }
             3 => self.connect(63),
