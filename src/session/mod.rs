@@ -131,8 +131,9 @@ impl AgentSession {
     }
 
     /// Stops and waits: at most `within` for tools, then at most [`SessionLimits::close`] each for
-    /// the connection and the hooks. Idempotent; inside the session's own hooks and tools it
-    /// signals and returns at once. On `Err` the session is over all the same.
+    /// the connection and the hooks. Idempotent; inside the session's own hooks it signals and
+    /// returns at once, and the body of a tool that waits here is cancelled by the end it asked
+    /// for. On `Err` the session is over all the same.
     pub async fn shutdown(&self, within: Duration) -> Result<(), ShutdownError> {
         if !self.shared.is_running() {
             return Ok(());
@@ -150,8 +151,8 @@ impl AgentSession {
         if run.close_timed_out { Err(ShutdownError::CloseTimedOut) } else { Ok(()) }
     }
 
-    /// Waits for the end. `None` when the session was never started, or inside its own hooks and
-    /// tools.
+    /// Waits for the end. `None` when the session was never started, or inside its own hooks. (The
+    /// body of a tool that waits here is cancelled by the end.)
     pub async fn ended(&self) -> Option<EndRecord> {
         if self.is_inside() {
             return None;
