@@ -3,6 +3,8 @@
 mod contract;
 mod failures;
 mod listening;
+#[cfg(feature = "offline")]
+mod offline;
 mod parts;
 mod replies;
 mod tools;
