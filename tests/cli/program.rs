@@ -1,0 +1,159 @@
+//! The program under test.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A run of the program in a folder of its own.
+pub struct Program {
+    pub folder: TempDir,
+    arguments: Vec<String>,
+}
+
+/// What came of it.
+pub struct Run {
+    pub status: i32,
+    pub stdout: String,
+    pub stderr: String,
+    pub events: Vec<Value>,
+    /// Kept until the test has looked at its files.
+    pub folder: TempDir,
+}
+
+impl Program {
+    /// `antiphon talk --fast --events json`.
+    pub fn talk() -> Self {
+        Self::new(["talk", "--fast", "--events", "json"])
+    }
+
+    pub fn new<S: AsRef<str>>(arguments: impl IntoIterator<Item = S>) -> Self {
+        let arguments = arguments.into_iter().map(|text| text.as_ref().to_owned()).collect();
+        Self { folder: tempfile::tempdir().unwrap(), arguments }
+    }
+
+    /// Works in the folder of an earlier run.
+    pub fn in_folder_of(mut self, run: Run) -> Self {
+        self.folder = run.folder;
+        self
+    }
+
+    pub fn args<S: AsRef<str>>(mut self, arguments: impl IntoIterator<Item = S>) -> Self {
+        self.arguments.extend(arguments.into_iter().map(|text| text.as_ref().to_owned()));
+        self
+    }
+
+    /// Gives a bundled question.
+    pub fn question(self, name: &str) -> Self {
+        let path = bundled(name);
+        self.args(["--input", path.to_str().unwrap()])
+    }
+
+    pub fn text(self, text: &str) -> Self {
+        self.args(["--text", text])
+    }
+
+    /// Writes a file into the folder.
+    pub fn file(self, name: &str, content: &str) -> Self {
+        std::fs::write(self.folder.path().join(name), content).unwrap();
+        self
+    }
+
+    /// Writes a WAV file of 16 bits into the folder.
+    pub fn wav(self, name: &str, sample_rate_hz: u32, samples: &[i16]) -> Self {
+        let spec = hound::WavSpec {
+            channels: 1,
+            sample_rate: sample_rate_hz,
+            bits_per_sample: 16,
+            sample_format: hound::SampleFormat::Int,
+        };
+        let mut writer = hound::WavWriter::create(self.folder.path().join(name), spec).unwrap();
+        samples.iter().for_each(|sample| writer.write_sample(*sample).unwrap());
+        writer.finalize().unwrap();
+        self
+    }
+
+    pub fn run(self) -> Run {
+        let output = self.output();
+        Run::new(output, self.folder)
+    }
+
+    fn output(&self) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_antiphon"))
+            .args(&self.arguments)
+            .current_dir(self.folder.path())
+            .env_remove("RUST_LOG")
+            .stdin(Stdio::null())
+            .output()
+            .unwrap()
+    }
+}
+
+impl Run {
+    fn new(output: Output, folder: TempDir) -> Self {
+        let stdout = String::from_utf8(output.stdout).unwrap();
+        let events = stdout.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        Self {
+            // A signal is no status: tests never expect one.
+            status: output.status.code().unwrap_or(-1),
+            stdout,
+            stderr: String::from_utf8(output.stderr).unwrap(),
+            events,
+            folder,
+        }
+    }
+
+    /// Fails the test unless the run ended well.
+    #[track_caller]
+    pub fn ok(self) -> Self {
+        assert_eq!(self.status, 0, "{}\n{}", self.stderr, self.stdout);
+        self
+    }
+
+    /// Events of a type.
+    pub fn of(&self, kind: &str) -> Vec<&Value> {
+        self.events.iter().filter(|event| event["type"] == kind).collect()
+    }
+
+    /// The one event of a type.
+    #[track_caller]
+    pub fn one(&self, kind: &str) -> &Value {
+        let events = self.of(kind);
+        assert_eq!(events.len(), 1, "events {kind}:\n{}", self.stdout);
+        events[0]
+    }
+
+    /// What the agent said, message by message.
+    pub fn said(&self) -> Vec<&str> {
+        self.of("agent_message").into_iter().filter_map(|event| event["text"].as_str()).collect()
+    }
+
+    /// The types of these events, in order.
+    pub fn order(&self, kinds: &[&str]) -> Vec<&str> {
+        let types = self.events.iter().filter_map(|event| event["type"].as_str());
+        types.filter(|kind| kinds.contains(kind)).collect()
+    }
+
+    /// The samples of a WAV file in the folder, and their rate.
+    #[track_caller]
+    pub fn samples(&self, name: &str) -> (Vec<i16>, u32) {
+        let mut reader = hound::WavReader::open(self.folder.path().join(name)).unwrap();
+        let rate = reader.spec().sample_rate;
+        (reader.samples::<i16>().map(Result::unwrap).collect(), rate)
+    }
+}
+
+/// A bundled question.
+pub fn bundled(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/audio").join(name)
+}
+
+/// The samples of a bundled question.
+pub fn bundled_samples(name: &str) -> Vec<i16> {
+    let mut reader = hound::WavReader::open(bundled(name)).unwrap();
+    assert_eq!(reader.spec().sample_rate, 16_000);
+    reader.samples::<i16>().map(Result::unwrap).collect()
+}
