@@ -17,11 +17,13 @@ use crate::{
 };
 
 fn main() -> ExitCode {
-    // `--help`, `--version` and wrong flags end the process here; wrong flags with status 2.
-    let matches = Arguments::command().get_matches();
-    let arguments = match Arguments::from_arg_matches(&matches) {
-        Ok(arguments) => arguments,
-        Err(error) => error.exit(),
+    let parsed = Arguments::command().try_get_matches().and_then(|matches| {
+        let arguments = Arguments::from_arg_matches(&matches)?;
+        Ok((matches, arguments))
+    });
+    let (matches, arguments) = match parsed {
+        Ok(parsed) => parsed,
+        Err(error) => return wrong_flags(&error),
     };
     log_to_stderr();
     let done = match arguments.command {
@@ -40,6 +42,21 @@ fn main() -> ExitCode {
             failure.exit_code()
         }
     }
+}
+
+/// Help and version go to standard output as they are; what is wrong becomes one line.
+fn wrong_flags(error: &clap::Error) -> ExitCode {
+    use clap::error::ErrorKind;
+    if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        error.exit()
+    }
+    let text = error.render().to_string();
+    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    // After the first empty line come tips and the usage.
+    let reason = text.split("\n\n").next().unwrap_or(text);
+    let failure = Failure::usage(format!("{} (see --help)", reason.trim_end()));
+    eprintln!("antiphon: {failure}");
+    failure.exit_code()
 }
 
 /// Logs go to standard error, by `RUST_LOG`; silent unless that asks for more than warnings.

@@ -18,11 +18,7 @@ pub async fn load(arguments: &ModelArguments) -> Result<OfflineSpeech, Failure> 
 
 /// The whole, with the phrase matcher between ears and mouth.
 pub fn provider(speech: OfflineSpeech) -> CascadeProvider {
-    let (recognizer, synthesizer) = (speech.recognizer.clone(), speech.synthesizer.clone());
-    CascadeProvider::builder(recognizer, Arc::new(PhraseMatcher::new()), synthesizer)
-        .name("offline")
-        .detector(move || speech.detector())
-        .build()
+    speech.provider(Arc::new(PhraseMatcher::new()))
 }
 
 /// Refuses a voice that there is not, and says which there are.
