@@ -178,6 +178,7 @@ pub enum EventKind {
     /// The end; the last event.
     SessionEnded {
         /// Why.
+        #[serde(flatten)]
         reason: EndReason,
         /// Counters.
         stats: SessionStats,
@@ -229,7 +230,7 @@ impl fmt::Display for SessionState {
 
 /// Why a session ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(tag = "kind", rename_all = "snake_case")]
+#[serde(tag = "reason", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum EndReason {
     /// The host stopped it.
@@ -246,11 +247,13 @@ pub enum EndReason {
         /// The close code.
         code: u16,
         /// Its words.
+        #[serde(rename = "detail")]
         reason: String,
     },
     /// It could not go on.
     Failed {
         /// Why.
+        #[serde(rename = "detail")]
         message: String,
     },
     /// The task or handle that owned it is gone.
@@ -262,6 +265,7 @@ pub enum EndReason {
 #[non_exhaustive]
 pub struct EndRecord {
     /// Why.
+    #[serde(flatten)]
     pub reason: EndReason,
     /// Tools whose bodies go on although the session is over.
     pub detached_tools: Vec<Arc<str>>,

@@ -358,8 +358,11 @@ impl AgentSession {
         Ok(answer.await.unwrap_or(false))
     }
 
+    /// Whether the caller is one of this session's own hooks, or the body of one of its tools,
+    /// which runs on a task of its own.
     fn is_inside(&self) -> bool {
         inside::is_inside(self.shared.mark())
+            || antiphon_agent::current_session().is_some_and(|id| id == self.session_id())
     }
 
     fn send(&self, command: HostCommand) -> Result<(), SendError> {

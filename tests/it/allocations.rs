@@ -19,8 +19,11 @@ struct Talk {
 }
 
 fn talk() -> Talk {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build()
+        .unwrap();
     let provider = ScriptedProvider::default();
     let (session, far) = runtime.block_on(async {
         let session = AgentSession::builder(std::sync::Arc::new(provider.clone()))

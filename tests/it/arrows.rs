@@ -10,7 +10,10 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
 
 /// Crates and the crates of this workspace that they must not use.
 const FORBIDDEN_CRATES: &[(&str, &[&str])] = &[
-    ("crates/types/src", &["antiphon_live", "antiphon_audio", "antiphon_agent", "antiphon_cascade"]),
+    (
+        "crates/types/src",
+        &["antiphon_live", "antiphon_audio", "antiphon_agent", "antiphon_cascade"],
+    ),
     ("crates/live/src", &["antiphon_audio", "antiphon_agent", "antiphon_cascade"]),
     ("crates/audio/src", &["antiphon_live", "antiphon_agent", "antiphon_cascade"]),
     ("crates/agent/src", &["antiphon_live", "antiphon_audio", "antiphon_cascade"]),
@@ -63,9 +66,10 @@ fn collect(path: &Path, files: &mut Vec<std::path::PathBuf>) {
         for entry in fs::read_dir(path).unwrap() {
             collect(&entry.unwrap().path(), files);
         }
-    } else if path.extension().is_some_and(|extension| extension == "rs") && !path.ends_with("tests.rs") {
-        files.push(path.to_owned());
-    } else if path.with_extension("rs").is_file() {
-        files.push(path.with_extension("rs"));
+        return;
+    }
+    let file = path.with_extension("rs");
+    if file.is_file() && !file.ends_with("tests.rs") {
+        files.push(file);
     }
 }

@@ -3,6 +3,8 @@
 // Helpers fail the test by unwrapping, too.
 #![allow(clippy::unwrap_used)]
 
+mod allocations;
+mod arrows;
 mod compatible;
 mod conversation;
 mod fixed;
