@@ -11,7 +11,7 @@ fn a_spoken_question_is_answered_and_the_session_ends() {
     assert_eq!(run.one("tool_call")["name"], "clock");
     assert_eq!(run.one("tool_result")["outcome"], "success");
     assert!(run.said()[0].starts_with("It is "), "{:?}", run.said());
-    assert_eq!(run.one("session_ended")["reason"]["kind"], "stopped");
+    assert_eq!(run.one("session_ended")["reason"], "stopped");
     assert_eq!(run.events.first().unwrap()["type"], "session_started");
     assert_eq!(run.events.last().unwrap()["type"], "session_ended");
 }

@@ -9,7 +9,7 @@ fn silence_is_asked_about_and_then_ends_the_session() {
         .args(["--idle-remind", "3s", "--idle-stop", "6s", "--output", "none"])
         .run()
         .ok();
-    assert_eq!(run.one("session_ended")["reason"]["kind"], "idle", "{}", run.stdout);
+    assert_eq!(run.one("session_ended")["reason"], "idle", "{}", run.stdout);
     let prompts: Vec<&str> = run
         .of("host_prompt")
         .iter()
@@ -26,6 +26,6 @@ fn with_a_reminder_alone_the_session_ends_after_it() {
         .args(["--idle-remind", "3s", "--output", "none"])
         .run()
         .ok();
-    assert_eq!(run.one("session_ended")["reason"]["kind"], "stopped");
+    assert_eq!(run.one("session_ended")["reason"], "stopped");
     assert!(run.of("host_prompt").iter().any(|prompt| prompt["prompt"] == "idle_reminder"));
 }

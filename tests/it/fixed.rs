@@ -614,3 +614,27 @@ async fn f18_debug_output_shows_no_secret() {
         assert!(!text.contains("very-secret"), "{text}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn f12_a_tool_that_shuts_its_own_session_down_does_not_wait_for_itself() {
+    let own: Arc<std::sync::OnceLock<WeakAgentSession>> = Arc::default();
+    let session = own.clone();
+    let (returned, mut returns) = tokio::sync::mpsc::unbounded_channel();
+    let tool = FuncTool::new("hang_up", "Ends the call.", None, move |_, _| {
+        let session = session.get().and_then(WeakAgentSession::upgrade).unwrap();
+        let returned = returned.clone();
+        async move {
+            session.shutdown(60 * SECOND).await.unwrap();
+            assert!(session.ended().await.is_none());
+            returned.send(()).unwrap();
+            Ok(JsonObject::new())
+        }
+    });
+    let mut rig = Setup::new().build(|builder| builder.tool(tool)).start().await;
+    assert!(own.set(rig.session.downgrade()).is_ok());
+    let before = tokio::time::Instant::now();
+    rig.calls_tool("r1", "c1", "hang_up", "{}");
+    assert_eq!(rig.end().await.1, EndReason::Stopped);
+    assert_eq!(returns.recv().await, Some(()));
+    assert!(before.elapsed() < SECOND, "it waited for itself");
+}
