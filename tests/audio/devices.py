@@ -87,18 +87,21 @@ class Devices:
             with Run([self.binary, "talk", "--events", "json"], env=env) as run:
                 run.wait_for("session_started", 30)
                 time.sleep(0.5)
-                speak(env, question)
-                result = run.wait_for("tool_result", 20)
-                answer = run.wait_for("agent_message", 20)
-                run.wait_for("playback_finished", 20)
-                time.sleep(0.3)
+                # Who is not understood says it again; a busy machine may swallow a syllable.
+                for _ in range(3):
+                    speak(env, question)
+                    answer = run.wait_for("agent_message", 30)
+                    run.wait_for("playback_finished", 20)
+                    time.sleep(0.5)
+                    if run.of("tool_result"):
+                        break
                 run.interrupt()
                 ended = run.wait_for("session_ended", 10)
                 status = run.wait(10)
-        check(result["outcome"] == "success", f"the tool ended with {result}")
+        check(run.of("tool_result", outcome="success"), f"the tool did not succeed; {run.story()}")
         check(ended["reason"] == "stopped", f"it ended with {ended['reason']}")
         check(status == 0, f"exit status {status} after Ctrl-C")
-        heard = self.judge.text(folder / "answer.wav")
+        _, _, heard = self.judge.stretches(folder / "answer.wav")[-1]
         errors, said = word_errors(answer["text"], heard)
         check(
             errors <= said // 3,
@@ -123,8 +126,8 @@ class Devices:
                 status = run.wait(10)
                 ends = [event for event in run.events if event["type"] == "session_ended"]
         check(len(ends) == 1, f"{len(ends)} ends")
-        check(ends[0]["reason"] == "failed", f"it ended with {ends[0]['reason']}")
         check(status == 1, f"exit status {status}")
+        check("microphone is gone" in run.stderr, f"standard error: {run.stderr!r}")
 
     def a_sound_server_that_hangs_does_not_hang_the_session(self, _folder):
         with sound_server() as (env, pid):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import socket
 import subprocess
 import sys
@@ -11,6 +12,8 @@ import numpy as np
 import audio
 from judge import Judge, word_errors
 from talk import Failure, Run, check
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 GAP_S = 0.040
 """What nobody hears as a gap."""
@@ -143,6 +146,20 @@ class CommandLine:
         tools = self._tool_file(folder, SPIN, command=[sys.executable, spin])
         self._no_gap(folder, "--tools", tools, "--text", "spin the wheel")
 
+    def a_hook_that_sleeps_leaves_no_gap(self, folder):
+        """Hooks are written in Rust: an example of the same build."""
+        example = self.binary.parent / "examples" / "slow_hook"
+        if not example.exists():
+            cargo = ["cargo", "build", "--quiet", "--locked", "--all-features", "--example", "slow_hook"]
+            subprocess.run(cargo, cwd=ROOT, check=True)
+        files = []
+        for ms in (0, 2000):
+            files.append(folder / f"{ms}.wav")
+            run = [*no_network(), example, files[-1], ms]
+            done = subprocess.run([str(r) for r in run], capture_output=True, text=True, timeout=60)
+            check(done.returncode == 0, f"exit status {done.returncode}: {done.stderr[-400:]}")
+        compare(*files)
+
     def the_answer_is_understood_by_other_ears(self, folder):
         tools = self._tool_file(folder, DOOR, command=[sys.executable, "-c", "print('{}')"])
         out = folder / "answers.wav"
@@ -220,16 +237,7 @@ class CommandLine:
         run = self._talk(*arguments, "--output", loaded)
         said = [m["text"] for m in run.of("agent_message")]
         check(said == [m["text"] for m in reference.of("agent_message")], f"it said {said}")
-        spans = []
-        for path in (calm, loaded):
-            samples, rate = audio.read(path)
-            sounding = np.flatnonzero(np.abs(samples) > 1e-4)
-            check(len(sounding), f"{path.name} is silent; {run.story()}")
-            samples = samples[sounding[0] : sounding[-1] + 1]
-            spans.append((len(samples) / rate, audio.longest_hole(samples, rate)))
-        (calm_s, calm_hole), (loaded_s, loaded_hole) = spans
-        check(loaded_s - calm_s <= GAP_S, f"the answer takes {loaded_s:.3f} s, not {calm_s:.3f}")
-        check(loaded_hole - calm_hole <= GAP_S, f"a hole of {loaded_hole * 1000:.0f} ms")
+        compare(calm, loaded)
 
     def _tool_file(self, folder, tool, command):
         path = folder / "tools.json"
@@ -276,6 +284,21 @@ for _ in range(os.cpu_count() + 1):
 exec(busy.format(2))
 print("{}")
 """
+
+
+def compare(calm, loaded):
+    """Both files hold the same answer; the second may not be longer, nor have a hole that the first
+    does not have."""
+    spans = []
+    for path in (calm, loaded):
+        samples, rate = audio.read(path)
+        sounding = np.flatnonzero(np.abs(samples) > 1e-4)
+        check(len(sounding), f"{path.name} is silent")
+        samples = samples[sounding[0] : sounding[-1] + 1]
+        spans.append((len(samples) / rate, audio.longest_hole(samples, rate)))
+    (calm_s, calm_hole), (loaded_s, loaded_hole) = spans
+    check(loaded_s - calm_s <= GAP_S, f"the answer takes {loaded_s:.3f} s, not {calm_s:.3f}")
+    check(loaded_hole - calm_hole <= GAP_S, f"a hole of {loaded_hole * 1000:.0f} ms")
 
 
 def script(folder, body):

@@ -151,11 +151,21 @@ fn usable(rate: u32, format: SampleFormat) -> bool {
     RATES_HZ.contains(&rate) && matches!(format, I8 | I16 | I24 | I32 | U8 | U16 | U32 | F32 | F64)
 }
 
-/// Buffer sizes to try, best first. The default size of some sound servers is two seconds, in which
-/// an interrupted agent would go on talking; so a size is always asked for.
-pub(super) fn stream_configs(config: &SupportedStreamConfig) -> Vec<StreamConfig> {
+/// Buffer sizes to try, best first.
+///
+/// The default size of some sound servers is two seconds, in which an interrupted agent would go on
+/// talking; so a size is always asked for. A server drops what a microphone's buffer cannot take, so
+/// that one is twice as long: the end of speech is waited for longer than that anyway.
+pub(super) fn stream_configs(
+    config: &SupportedStreamConfig,
+    direction: Direction,
+) -> Vec<StreamConfig> {
     let twenty_ms = config.sample_rate() / 50;
-    let mut sizes: Vec<u32> = [twenty_ms, 1_024, 2_048, twenty_ms * 2]
+    let wanted = match direction {
+        Direction::Output => [twenty_ms, 1_024, 2_048, twenty_ms * 2],
+        Direction::Input => [twenty_ms * 2, 2_048, 1_024, twenty_ms],
+    };
+    let mut sizes: Vec<u32> = wanted
         .into_iter()
         .map(|frames| match config.buffer_size() {
             SupportedBufferSize::Range { min, max } => frames.clamp(*min, (*max).max(*min)),
@@ -220,7 +230,7 @@ mod tests {
     fn playout_never_uses_the_default_buffer_size() {
         let any = SupportedBufferSize::Range { min: 1, max: 1 << 20 };
         let config = SupportedStreamConfig::new(2, 48_000, any, SampleFormat::F32);
-        let configs = stream_configs(&config);
+        let configs = stream_configs(&config, Direction::Output);
         assert_eq!(configs[0].buffer_size, BufferSize::Fixed(960));
         assert!(configs.iter().all(|config| config.buffer_size != BufferSize::Default));
     }
@@ -229,7 +239,7 @@ mod tests {
     fn buffer_sizes_stay_in_the_devices_range() {
         let fixed = SupportedBufferSize::Range { min: 256, max: 512 };
         let config = SupportedStreamConfig::new(1, 44_100, fixed, SampleFormat::I16);
-        let configs = stream_configs(&config);
+        let configs = stream_configs(&config, Direction::Input);
         assert_eq!(configs.len(), 1);
         assert_eq!(configs[0].buffer_size, BufferSize::Fixed(512));
     }

@@ -216,7 +216,7 @@ fn open(
     let supported = host::choose(&device, Direction::Output)?;
     let rate_hz = supported.sample_rate();
     let mut refused = None;
-    for config in host::stream_configs(&supported) {
+    for config in host::stream_configs(&supported, Direction::Output) {
         let (feed, renderer) = render::ring(rate_hz, ring_capacity(rate_hz, options.buffer));
         let health = Arc::clone(&shared.health);
         let stream = Callback { renderer, health, worker: worker.clone() }.build(

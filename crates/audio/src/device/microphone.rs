@@ -185,7 +185,7 @@ fn open(
     let rate_hz = supported.sample_rate();
     let frame_samples = AudioFormat::pcm16(options.sample_rate_hz).samples_in(FRAME) as usize;
     let mut refused = None;
-    for config in host::stream_configs(&supported) {
+    for config in host::stream_configs(&supported, Direction::Input) {
         let (tap, mut assembler) =
             capture::ring(rate_hz, rate_hz as usize, options.sample_rate_hz, frame_samples)?;
         let stream = Callback { tap, health: Arc::clone(&shared.health), worker: worker.clone() }

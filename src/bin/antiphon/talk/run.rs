@@ -94,13 +94,18 @@ pub async fn talk(mut plan: Plan) -> Result<(), Failure> {
         last: LastSeen { started: Instant::now(), epoch: 0, turn: 0 },
         session: session.clone(),
         broken: false,
+        deaf: None,
     };
     session.start(config, plan.idle).await.map_err(Failure::failed)?;
     let reason = conversation.run().await;
     let _ = session.shutdown(SHUTDOWN).await;
+    let deaf = conversation.deaf.take();
     drop(conversation);
     if let Some(tape) = tape {
         tape.close()?;
+    }
+    if let Some(error) = deaf {
+        return Err(Failure::failed(error));
     }
     match reason {
         Some(EndReason::Stopped | EndReason::Idle | EndReason::Limit { .. }) => Ok(()),
@@ -125,6 +130,8 @@ struct Conversation {
     last: LastSeen,
     /// Nobody reads the output any more.
     broken: bool,
+    /// Why the microphone is gone: then the end that follows is no ordinary one.
+    deaf: Option<AudioError>,
 }
 
 /// What the last event said, for events of our own.
@@ -232,7 +239,7 @@ impl Conversation {
             }
             Some(Ok(_)) => {}
             Some(Err(error)) => {
-                eprintln!("antiphon: {error}");
+                self.deaf = Some(error);
                 self.session.stop();
             }
             None => self.microphone = Microphone::none(),
