@@ -1,11 +1,17 @@
 //! The policy and the hook `authorize_tool_call` as one authoriser.
 
-use std::sync::Arc;
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use antiphon_agent::{Authorizer, CallContext, Denial, Verdict};
 use antiphon_types::ToolCall;
 
 use super::{LifecycleHooks, SessionContext, inside};
+
+/// Questions of the policy that are remembered; as many calls may be open in a session.
+const MAX_QUESTIONS: usize = 128;
 
 /// The policy first; then the hook, which sees what the policy left and may narrow it further.
 pub(crate) struct PolicyThenHook {
@@ -13,7 +19,12 @@ pub(crate) struct PolicyThenHook {
     pub(crate) hooks: Option<Arc<dyn LifecycleHooks>>,
     pub(crate) context: SessionContext,
     pub(crate) mark: usize,
+    pub(crate) questions: Questions,
 }
+
+/// What the policy wanted the user to be asked, by call.
+#[derive(Default)]
+pub(crate) struct Questions(Mutex<VecDeque<(Arc<str>, String)>>);
 
 impl Authorizer for PolicyThenHook {
     fn authorize_tool_call(&self, cx: &CallContext, call: &ToolCall) -> Verdict {
@@ -37,12 +48,41 @@ impl PolicyThenHook {
             }
             _ => call,
         };
-        match hooks.authorize_tool_call(&self.context, seen) {
-            Err(denied) => Verdict::Deny(Denial::private(denied.0)),
+        let args = match hooks.authorize_tool_call(&self.context, seen) {
+            Ok(args) => args,
+            Err(denied) => return Verdict::Deny(Denial::private(denied.0)),
+        };
+        match &verdict {
             // The arguments that the hook returns count once the user has confirmed: the call is
             // judged again then.
-            Ok(_) if matches!(verdict, Verdict::Confirm { .. }) && !cx.confirmed => verdict,
-            Ok(args) => Verdict::AllowWith(args),
+            Verdict::Confirm { read_back } if !cx.confirmed => {
+                self.questions.remember(&call.id, read_back);
+                verdict
+            }
+            // Asked again: the executor compares the words with those that were confirmed.
+            Verdict::Confirm { .. } if args == call.args => verdict,
+            // The executor knows nothing of what the hook narrowed, so the words count here.
+            Verdict::Confirm { read_back } if !self.questions.was_asked(&call.id, read_back) => {
+                let reason = "the policy asks something else than was confirmed";
+                Verdict::Deny(Denial::private(reason))
+            }
+            _ => Verdict::AllowWith(args),
         }
+    }
+}
+
+impl Questions {
+    fn remember(&self, id: &Arc<str>, read_back: &str) {
+        let mut asked = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        asked.retain(|(known, _)| known != id);
+        if asked.len() == MAX_QUESTIONS {
+            asked.pop_front();
+        }
+        asked.push_back((id.clone(), read_back.to_owned()));
+    }
+
+    fn was_asked(&self, id: &Arc<str>, read_back: &str) -> bool {
+        let asked = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        asked.iter().any(|(known, words)| known == id && words == read_back)
     }
 }

@@ -403,6 +403,7 @@ impl AgentSession {
             hooks: shared.hooks.clone(),
             context: shared.context(),
             mark: shared.mark(),
+            questions: Default::default(),
         };
         let mut limits = ExecutorLimits::default();
         limits.authorize_deadline = shared.limits.authorize_deadline;

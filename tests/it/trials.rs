@@ -7,7 +7,7 @@ use antiphon::{
     agent::{FuncTool, Outcome, Verdict},
     live::{LiveCommand, LiveError, LiveEvent, ReplyOutcome, TextUpdate},
     session::*,
-    types::JsonObject,
+    types::{JsonObject, ToolCall},
 };
 use antiphon_testkit::{LatchedTool, ToolPlan};
 use serde_json::json;
@@ -411,7 +411,11 @@ fn confirming() -> (Setup, antiphon_testkit::ToolLatch) {
 
 /// A call that waits for the user's answer: its read-back has been spoken.
 async fn read_back(rig: &mut Rig) {
-    rig.calls_tool("r1", "c1", "send_money", r#"{"amount": 5}"#);
+    read_back_call(rig, r#"{"amount": 5}"#).await;
+}
+
+async fn read_back_call(rig: &mut Rig, args: &str) {
+    rig.calls_tool("r1", "c1", "send_money", args);
     let commands = rig.commands().await;
     let [LiveCommand::Say { request, text }] = &commands[..] else { panic!("{commands:?}") };
     assert_eq!(text, "Send 5 euros?");
@@ -438,6 +442,52 @@ async fn trial_d22_a_confirmed_call_runs_with_what_was_read_back() {
         assert_eq!(latch.calls().len(), 1);
         assert_eq!(json!(latch.calls()[0].1), json!({"amount": 5}));
         assert_eq!(outcomes(&rig.now().await), [("c1".into(), Outcome::Success)]);
+    }
+}
+
+struct Narrows;
+
+impl LifecycleHooks for Narrows {
+    fn authorize_tool_call(
+        &self,
+        _: &SessionContext,
+        call: &ToolCall,
+    ) -> Result<JsonObject, DeniedCall> {
+        let mut args = call.args.clone();
+        args.retain(|name, _| name == "amount");
+        Ok(args)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn trial_d22_a_yes_stands_for_the_words_that_were_read_back() {
+    for (hooked, args) in [(false, r#"{"amount": 5}"#), (true, r#"{"amount": 5, "x": 1}"#)] {
+        for (second, outcome) in
+            [("Send 5 euros?", Outcome::Success), ("Send 500 euros?", Outcome::Denied)]
+        {
+            let (tool, latch) = LatchedTool::open("send_money", ToolPlan::Succeed);
+            // This policy always asks, and perhaps something else the second time.
+            let setup = Setup::new().build(|builder| {
+                let builder = builder.tool(tool).authorize(
+                    move |cx: &antiphon::agent::CallContext, _: &ToolCall| Verdict::Confirm {
+                        read_back: if cx.confirmed { second } else { "Send 5 euros?" }.into(),
+                    },
+                );
+                if hooked { builder.hooks(Narrows) } else { builder.hooks(NoHooks) }
+            });
+            let mut rig = setup.start().await;
+            read_back_call(&mut rig, args).await;
+            rig.user_says("u1", "Yes.");
+            assert_eq!(rig.outputs().await.len(), 1);
+            let ends = outcomes(&rig.now().await);
+            if outcome == Outcome::Success {
+                assert_eq!(ends, [("c1".into(), outcome)]);
+                assert_eq!(json!(latch.calls()[0].1), json!({"amount": 5}));
+            } else {
+                assert!(matches!(ends[0].1, Outcome::Denied | Outcome::NotConfirmed), "{ends:?}");
+                assert!(latch.calls().is_empty(), "{second}");
+            }
+        }
     }
 }
 
