@@ -392,6 +392,10 @@ impl AgentSession {
         if has_tools && !capabilities.tools {
             return invalid("the provider cannot take tools");
         }
+        if !capabilities.unsupported_options.is_empty() {
+            let options = &capabilities.unsupported_options;
+            tracing::debug!(?options, "the provider does not know these options");
+        }
         Ok(capabilities)
     }
 

@@ -165,6 +165,9 @@ pub struct Capabilities {
     pub history: bool,
     /// Listens and talks at the same time and never says that a turn is over.
     pub continuous_duplex: bool,
+    /// Ids among [`LiveConfig::options`] and [`LiveConfig::provider_options`] that mean nothing
+    /// here; they are ignored.
+    pub unsupported_options: Vec<Arc<str>>,
 }
 
 impl Capabilities {
@@ -193,6 +196,7 @@ impl Capabilities {
             resumption: false,
             history: false,
             continuous_duplex: false,
+            unsupported_options: Vec::new(),
         }
     }
 

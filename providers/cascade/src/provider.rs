@@ -230,6 +230,9 @@ impl LiveProvider for CascadeProvider {
         capabilities.tools_after_reply = true;
         capabilities.input_transcripts = settings.input_transcripts;
         capabilities.history = true;
+        // The parts have no options by id.
+        let options = config.options.keys().chain(config.provider_options.keys());
+        capabilities.unsupported_options = options.map(|id| id.as_str().into()).collect();
         Ok(capabilities)
     }
 

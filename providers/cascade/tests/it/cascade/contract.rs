@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use antiphon_agent::{ModelRequest, Role};
 use antiphon_live::{
-    LiveCommand, LiveConfig, LiveEvent, ReplyId, VoiceActivity,
+    LiveCommand, LiveConfig, LiveEvent, LiveProvider, ReplyId, VoiceActivity,
     conformance::{self, Options, Outcome, ToolProbe},
 };
 use antiphon_types::{AudioFrame, JsonObject, ToolCallRequest, ToolDefinition, ToolResponse};
@@ -35,6 +35,16 @@ async fn c18_the_cascade_keeps_the_contract() {
         report.assert_passed();
         assert!(report.cases.iter().all(|case| case.outcome == Outcome::Passed), "{report}");
     }
+}
+
+#[test]
+fn options_that_mean_nothing_are_listed_and_no_error() {
+    let mut config = LiveConfig::new();
+    config.options.insert("temperature".into(), 0.5.into());
+    config.provider_options.insert("noise_reduction".into(), true.into());
+    let capabilities = house().provider().capabilities(&config).unwrap();
+    let unsupported: Vec<&str> = capabilities.unsupported_options.iter().map(|id| &**id).collect();
+    assert_eq!(unsupported, ["temperature", "noise_reduction"]);
 }
 
 /// What a session does at random.
