@@ -18,45 +18,50 @@ pub struct LiveConfig {
     /// records. Default: none.
     pub provider: Option<Arc<str>>,
     /// A public profile id such as `realtime.openai.gpt-realtime-2`; for factories and records.
+    /// Default: none.
     pub profile_id: Option<Arc<str>>,
-    /// The model. `None`: the provider's default.
+    /// The model. `None`, the default: the provider's own.
     pub model: Option<Arc<str>>,
     /// A second model, tried once when connecting with the first fails. Blank or equal to the
-    /// first: none.
+    /// first, and by default: none.
     pub fallback_model: Option<Arc<str>>,
-    /// A long-lived key.
+    /// A long-lived key. Default: none; a provider that needs one refuses to connect.
     pub api_key: Option<SecretString>,
     /// A source of short-lived tokens, asked at every connect; wins over `api_key`.
+    /// Default: none.
     pub bearer: Option<BearerSource>,
-    /// Overrides the provider's address.
+    /// Overrides the provider's address. Default: the provider's own.
     pub endpoint: Option<String>,
-    /// The voice. `None`: the provider's default.
+    /// The voice. `None`, the default: the provider's own.
     pub voice: Option<Arc<str>>,
-    /// The system prompt. `None`: the provider's default, if it has one.
+    /// The system prompt. `None`, the default: the provider's own, if it has one.
     pub instructions: Option<String>,
-    /// Appended to the instructions.
+    /// Appended to the instructions. Default: nothing.
     pub refinement: Option<String>,
     /// Names and terms to listen for, separated by newlines, commas or semicolons.
+    /// Default: none.
     pub vocabulary_hint: Option<String>,
-    /// A BCP 47 language tag such as `en-GB`. `None`: the provider decides.
+    /// A BCP 47 language tag such as `en-GB`. `None`, the default: the provider decides.
     pub locale: Option<Arc<str>>,
-    /// For logs and audits only; never changes routing.
+    /// For logs and audits only; never changes routing. Default: none.
     pub region: Option<Arc<str>>,
-    /// Turn-taking: who decides when the user has spoken.
+    /// Turn-taking: who decides when the user has spoken. Default: [`VoiceActivity::Auto`].
     pub voice_activity: VoiceActivity,
-    /// Finer settings.
+    /// Finer settings; see there for each default.
     pub policies: LivePolicies,
     /// Tools beside those of the session's registry; calls to them are answered by the host.
+    /// Default: none.
     pub tools: Vec<ToolDefinition>,
-    /// Steps of a conversation. `None`: off.
+    /// Steps of a conversation. `None`, the default: off.
     pub workflow: Option<WorkflowConfig>,
-    /// Telling speakers apart, for providers that can.
+    /// Telling speakers apart, for providers that can. Default: off.
     pub speaker: SpeakerOptions,
-    /// Provider-neutral options by id.
+    /// Provider-neutral options by id. What a provider does not know is ignored and listed in
+    /// [`crate::Capabilities::unsupported_options`]. Default: none.
     pub options: BTreeMap<String, Value>,
-    /// Options of this provider; they win over `options`.
+    /// Options of this provider; they win over `options`. Default: none.
     pub provider_options: BTreeMap<String, Value>,
-    /// How long connecting may take. `None`: 15 seconds.
+    /// How long connecting may take. `None`, the default: 15 seconds.
     pub connect_timeout: Option<Duration>,
 }
 
@@ -187,11 +192,11 @@ pub enum ThinkingLevel {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ContextCompression {
-    /// Whether to shorten.
+    /// Whether to shorten. Default: yes.
     pub enabled: bool,
-    /// Starts at this many tokens.
+    /// Starts at this many tokens. Default: 12,000.
     pub trigger_tokens: u64,
-    /// Shortens to this many.
+    /// Shortens to this many. Default: 6,000.
     pub target_tokens: u64,
 }
 
@@ -213,9 +218,9 @@ pub struct ActivityDetection {
     pub prefix_padding: Option<Duration>,
     /// Silence after which the user has finished. `None`: the provider's default (offline 600 ms).
     pub silence: Option<Duration>,
-    /// What speech does to a reply.
+    /// What speech does to a reply. Default: it interrupts.
     pub handling: ActivityHandling,
-    /// What of the audio belongs to the turn.
+    /// What of the audio belongs to the turn. Default: what the provider does.
     pub coverage: TurnCoverage,
 }
 
