@@ -95,7 +95,10 @@ impl LiveError {
     /// configuration, other credentials, or another command.
     pub fn is_recoverable(&self) -> bool {
         match self {
-            Self::RateLimited { .. } | Self::Transport(_) | Self::Timeout { .. } => true,
+            Self::RateLimited { .. }
+            | Self::Transport(_)
+            | Self::Timeout { .. }
+            | Self::NotConnected => true,
             // 1000 is an ordinary end and 1008 a policy violation; 4000 and above are the
             // provider's own and mean what its dialect says, which maps them to other variants.
             Self::Closed { code, .. } => !matches!(code, 1000 | 1003 | 1007 | 1008 | 4000..),
@@ -117,6 +120,28 @@ impl LiveError {
             Self::Protocol(_) => Status::Internal,
             Self::Timeout { .. } => Status::DeadlineExceeded,
             Self::Failed { status, .. } => *status,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_connection_mends_what_the_last_one_lost() {
+        let closed = |code| LiveError::Closed { code, reason: String::new() };
+        for error in [LiveError::NotConnected, LiveError::Transport("reset".into()), closed(1006)] {
+            assert!(error.is_recoverable(), "{error}");
+        }
+        for error in [
+            closed(1000),
+            closed(1008),
+            LiveError::Unauthorized("no".into()),
+            LiveError::NoResumableSession,
+            LiveError::InvalidCommand("blank".into()),
+        ] {
+            assert!(!error.is_recoverable(), "{error}");
         }
     }
 }
