@@ -603,6 +603,24 @@ async fn f17_the_users_audio_and_a_running_tool_survive_a_resumed_connection() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn f17_a_handle_that_the_provider_forgot_is_given_up_and_not_the_conversation() {
+    let mut rig = start().await;
+    rig.emit(LiveEvent::Resumable(Resumption { handle: "h1".to_owned().into() }));
+    rig.user_says("u1", "Hello").says("r1", "Hi.", 10);
+    rig.settle().await;
+    rig.speaker.play_all();
+    rig.until(is_turn_finished).await;
+    rig.provider.plan(ConnectPlan::Refuse(LiveError::NoResumableSession));
+    rig.far.fail(LiveError::Transport("reset".into()));
+    rig.far = rig.provider.far_end().await;
+    let events = rig.now().await;
+    assert_eq!(states(&events), [SessionState::Recovering, SessionState::Listening]);
+    let requests = rig.provider.requests();
+    assert!(requests[1].resume.is_some() && requests[2].resume.is_none());
+    assert_eq!(requests[2].history.len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
 async fn f18_debug_output_shows_no_secret() {
     let setup = Setup::new().config(|config| config.api_key("sk-very-secret"));
     let rig = setup.start().await;

@@ -83,6 +83,11 @@ impl Engine {
         if self.phase == Phase::Connecting {
             return self.end_before_begin(NeverBegan::Connect(error));
         }
+        let stale = matches!(error, LiveError::NoResumableSession);
+        if stale && self.reconnect.handle.take().is_some() {
+            // The provider has forgotten the conversation: a new one that is told of it.
+            return self.connect_again();
+        }
         self.try_again_or_end(error);
     }
 
