@@ -5,7 +5,7 @@ use antiphon_types::Status;
 
 use super::SessionState;
 
-/// Why a session did not start. Nothing ran.
+/// Why a session did not start.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
@@ -18,8 +18,9 @@ pub enum StartError {
     /// Connecting failed.
     #[error("connect failed: {0}")]
     Connect(#[source] LiveError),
-    /// It was stopped while it connected.
-    #[error("stopped while connecting")]
+    /// It ended before it had begun: it was stopped while it connected, or whatever ended it came
+    /// while the start hook ran. Of the second [`super::AgentSession::ended`] tells the reason.
+    #[error("ended before it had begun")]
     Stopped,
 }
 

@@ -83,7 +83,7 @@ impl AgentSession {
     }
 
     /// Connects and begins. On `Ok` the start hook has returned, and
-    /// [`EventKind::SessionStarted`] was told. `Err` is before anything ran; the session can be
+    /// [`EventKind::SessionStarted`] was told. After `Err` nothing runs and the session can be
     /// started again. Needs a tokio runtime. Dropping the future stops the session.
     ///
     /// The provider is told of `config`'s tools and, after them and sorted by name, of the

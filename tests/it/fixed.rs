@@ -536,6 +536,45 @@ async fn f15_the_start_hook_comes_before_any_event() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn f15_a_connection_lost_during_the_start_hook_is_told_after_it() {
+    let (log, released) = (Log::default(), Arc::new(Notify::new()));
+    let hooks = SlowStart(log.clone(), released.clone());
+    let (session, provider, config, idle, _) =
+        Setup::new().build(|builder| builder.hooks(hooks)).ready();
+    let mut events = session.events();
+    let starting = session.clone();
+    let start = tokio::spawn(async move { starting.start(config, idle).await });
+    provider.far_end().await.fail(LiveError::Transport("reset".into()));
+    let far = provider.far_end().await;
+    assert!(now(&mut events).await.is_empty(), "the hook has not returned");
+    assert!(!start.is_finished());
+    released.notify_one();
+    start.await.unwrap().unwrap();
+    let seen = now(&mut events).await;
+    assert!(matches!(seen[0], EventKind::SessionStarted { .. }), "{seen:?}");
+    assert_eq!(states(&seen), [SessionState::Recovering, SessionState::Listening]);
+    far.emit(heard("u1", TextUpdate::Final(Some("hello".into()))));
+    assert_eq!(user_messages(&now(&mut events).await), ["hello"]);
+    assert_eq!(log.lines(), ["started", "user hello"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn f15_events_that_wait_for_the_start_hook_are_bounded() {
+    let hooks = SlowStart(Log::default(), Arc::new(Notify::new()));
+    let (session, provider, config, idle, _) =
+        Setup::new().build(|builder| builder.hooks(hooks)).ready();
+    let starting = session.clone();
+    let start = tokio::spawn(async move { starting.start(config, idle).await });
+    let far = provider.far_end().await;
+    for item in 0..5_000 {
+        far.emit(heard(&format!("u{item}"), TextUpdate::Final(Some("again".into()))));
+    }
+    assert!(matches!(start.await.unwrap(), Err(StartError::Stopped)));
+    let reason = session.ended().await.unwrap().reason;
+    assert_eq!(reason, EndReason::Limit { limit: "start_hook".into() });
+}
+
+#[tokio::test(start_paused = true)]
 async fn f16_voice_activity_is_explicit_and_what_cannot_be_is_refused() {
     let (session, ..) = Setup::able(|can| can.manual_activity = false).ready();
     let manual = LiveConfig::new().voice_activity(VoiceActivity::Manual);

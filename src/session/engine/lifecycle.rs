@@ -100,10 +100,8 @@ impl Engine {
             return;
         }
         let error = error.unwrap_or(LiveError::Closed { code: 1000, reason: String::new() });
+        // While the start hook still runs, all that this tells waits for it like any event.
         self.lose_connection();
-        if self.phase == Phase::Starting {
-            self.on_start_hook_done();
-        }
         self.try_again_or_end(error);
     }
 

@@ -345,7 +345,8 @@ impl Engine {
         match self.phase {
             Phase::Running => {}
             Phase::Closing(_) => return self.try_finish(),
-            Phase::Connecting | Phase::Starting | Phase::Ended => return,
+            Phase::Starting => return self.bound_gated(),
+            Phase::Connecting | Phase::Ended => return,
         }
         self.start_approved_calls();
         self.finish_groups();
@@ -400,7 +401,8 @@ impl Engine {
         }
     }
 
-    /// A verdict that keeps too many events waiting is no verdict.
+    /// A verdict that keeps too many events waiting is no verdict, and a start hook that does lets
+    /// the session end.
     fn bound_gated(&mut self) {
         if self.ordered_outputs.len() <= MAX_GATED {
             return;
@@ -410,7 +412,10 @@ impl Engine {
                 let reason = "too many events waited for the policy";
                 self.on_admission(ticket, Decision::NoVerdict { reason });
             }
-            Some(Gate::StartHook) => self.on_start_hook_done(),
+            Some(Gate::StartHook) => {
+                self.begin_close(EndReason::Limit { limit: "start_hook".into() }, None);
+                self.try_finish();
+            }
             None => {}
         }
     }
