@@ -342,3 +342,98 @@ pub enum HostPromptStage {
     /// Vetoed.
     Rejected,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One of each kind, beginning after `kind`. A kind without an arm does not compile.
+    fn next(kind: Option<&EventKind>) -> Option<EventKind> {
+        let (id, name) = (Arc::<str>::from("c1"), Arc::<str>::from("clock"));
+        let text = "words".to_owned();
+        let Some(kind) = kind else {
+            let (session_id, provider, model) = ("s".into(), "p".into(), "m".into());
+            return Some(EventKind::SessionStarted { session_id, provider, model });
+        };
+        Some(match kind {
+            EventKind::SessionStarted { .. } => EventKind::State { state: SessionState::Listening },
+            EventKind::State { .. } => EventKind::SpeechStarted,
+            EventKind::SpeechStarted => EventKind::SpeechStopped,
+            EventKind::SpeechStopped => EventKind::UserTranscript { text, done: false },
+            EventKind::UserTranscript { .. } => EventKind::UserMessage { text },
+            EventKind::UserMessage { .. } => EventKind::AgentTranscript { text, done: true },
+            EventKind::AgentTranscript { .. } => EventKind::AgentText { text, done: true },
+            EventKind::AgentText { .. } => {
+                let generated = Some("words and more".to_owned());
+                EventKind::AgentMessage { text, interrupted: true, generated }
+            }
+            EventKind::AgentMessage { .. } => EventKind::PlaybackStarted,
+            EventKind::PlaybackStarted => EventKind::PlaybackFinished,
+            EventKind::PlaybackFinished => EventKind::Interrupted,
+            EventKind::Interrupted => EventKind::TurnFinished { latency_ms: Some(250) },
+            EventKind::TurnFinished { .. } => {
+                EventKind::ToolCall { id, name, args: JsonObject::new() }
+            }
+            EventKind::ToolCall { .. } => EventKind::ToolDenied { id, name, reason: text },
+            EventKind::ToolDenied { .. } => EventKind::ToolConfirm { id, name, read_back: text },
+            EventKind::ToolConfirm { .. } => {
+                EventKind::HostToolCall { id, name, args: JsonObject::new() }
+            }
+            EventKind::HostToolCall { .. } => EventKind::ToolCallsCancelled { ids: vec![id] },
+            EventKind::ToolCallsCancelled { .. } => {
+                let (response, outcome) = (JsonObject::new(), Outcome::OutputTooLarge);
+                EventKind::ToolResult { id, name, response, outcome }
+            }
+            EventKind::ToolResult { .. } => EventKind::HostPrompt(HostPrompt {
+                id: 1,
+                prompt: HostPromptKind::ToolOutput,
+                stage: HostPromptStage::SendFailed,
+            }),
+            EventKind::HostPrompt(_) => EventKind::WorkflowStep { step: None },
+            EventKind::WorkflowStep { .. } => EventKind::Reconnecting { attempt: 1, cause: text },
+            EventKind::Reconnecting { .. } => EventKind::Stalled { what: "tool".into(), ms: 9 },
+            EventKind::Stalled { .. } => EventKind::Error { kind: "sink".into(), message: text },
+            EventKind::Error { .. } => EventKind::SessionEnded {
+                reason: EndReason::ProviderClosed { code: 1011, reason: text },
+                stats: SessionStats::default(),
+            },
+            EventKind::SessionEnded { .. } => return None,
+        })
+    }
+
+    #[test]
+    fn every_kind_fits_the_schema() {
+        let schema = include_str!("../../schemas/talk-events.schema.json");
+        let schema = serde_json::from_str(schema).unwrap();
+        let validator = jsonschema::validator_for(&schema).unwrap();
+        let kinds = std::iter::successors(next(None), |kind| next(Some(kind)));
+        let mut seen = 0;
+        for kind in kinds {
+            let event = SessionEvent { t_ms: 1, epoch: 1, turn: 1, kind };
+            let line = serde_json::to_value(&event).unwrap();
+            let errors: Vec<_> = validator.iter_errors(&line).map(|e| e.to_string()).collect();
+            assert!(errors.is_empty(), "{line}: {errors:?}");
+            seen += 1;
+        }
+        assert_eq!(seen, 25);
+    }
+
+    #[test]
+    fn every_end_fits_the_schema() {
+        let schema = include_str!("../../schemas/talk-events.schema.json");
+        let schema = serde_json::from_str(schema).unwrap();
+        let validator = jsonschema::validator_for(&schema).unwrap();
+        for reason in [
+            EndReason::Stopped,
+            EndReason::Idle,
+            EndReason::Limit { limit: "hook_queue".into() },
+            EndReason::ProviderClosed { code: 1000, reason: String::new() },
+            EndReason::Failed { message: "no".into() },
+            EndReason::Cancelled,
+        ] {
+            let kind = EventKind::SessionEnded { reason, stats: SessionStats::default() };
+            let event = SessionEvent { t_ms: 1, epoch: 1, turn: 1, kind };
+            assert!(validator.is_valid(&serde_json::to_value(&event).unwrap()), "{event:?}");
+        }
+    }
+}
