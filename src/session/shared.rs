@@ -159,12 +159,13 @@ impl Shared {
         close_timed_out: bool,
     ) {
         *lock(&self.sink) = sink;
-        lock(&self.answers).clear();
         let mut live = lock(&self.live);
         live.state = SessionState::Inactive;
         if let Some(inbox) = live.inbox.take() {
             inbox.close();
         }
+        // Only now can nobody leave a command any more that waits for an answer.
+        lock(&self.answers).clear();
         if let Some(record) = &record {
             live.stats = record.stats.clone();
         }

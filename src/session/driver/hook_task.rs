@@ -69,7 +69,7 @@ impl HookTask {
         if state.jobs.len() >= MAX_PARTIALS && job.is_partial() {
             return Ok(());
         }
-        if state.jobs.len() >= MAX_JOBS {
+        if state.jobs.len() >= MAX_JOBS && !job.is_end() {
             let first = !std::mem::replace(&mut self.flooded, true);
             return if first { Err(HookTrouble::Flooded) } else { Ok(()) };
         }
@@ -122,6 +122,11 @@ impl Queue {
 }
 
 impl Job {
+    /// The last job of all; there is room for it even where too many wait.
+    fn is_end(&self) -> bool {
+        matches!(self, Self::Event(SessionEvent { kind: EventKind::SessionEnded { .. }, .. }))
+    }
+
     fn is_partial(&self) -> bool {
         matches!(
             self,

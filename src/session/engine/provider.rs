@@ -24,8 +24,9 @@ const TRANSCRIPT_FLUSH: Duration = Duration::from_secs(3);
 impl Engine {
     pub(super) fn on_provider(&mut self, epoch: u32, event: LiveEvent) {
         if epoch != self.epoch || !self.connected {
-            if let LiveEvent::Audio { .. } = event {
-                self.stats.stale_audio_frames += 1;
+            match event {
+                LiveEvent::Audio { .. } => self.stats.stale_audio_frames += 1,
+                _ => self.stats.ignored_events += 1,
             }
             return;
         }
