@@ -288,7 +288,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn chunking_makes_no_difference(
+        fn f14_chunking_makes_no_difference(
             (from, to) in prop::sample::select(pairs().collect::<Vec<_>>()),
             seed in any::<u64>(),
             cuts in prop::collection::vec(0_usize..1_500, 0..12),
