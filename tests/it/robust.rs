@@ -1,11 +1,17 @@
 //! What a session survives: hooks that hang or panic, futures that are dropped, sinks that are
 //! lost, and being started again.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use antiphon::{
     audio::AudioFrame,
-    live::{LiveCommand, LiveConfig, WorkflowConfig, WorkflowStep},
+    live::{LiveCommand, LiveConfig, TextUpdate, WorkflowConfig, WorkflowStep},
     session::*,
     types::{ToolCall, ToolResponse},
 };
@@ -109,6 +115,33 @@ async fn a_hook_that_blocks_its_thread_does_not_hold_up_the_audio() {
     rig.until(|kind| *kind == EventKind::PlaybackStarted).await;
     assert_eq!(rig.speaker.queued(), 100 * PER_MS);
     rig.session.shutdown(SECOND).await.unwrap();
+}
+
+struct SlowAtFirst(Log, AtomicBool);
+
+#[async_trait]
+impl LifecycleHooks for SlowAtFirst {
+    async fn on_user_message(&self, _: &SessionContext, _: &str) {
+        if !self.1.swap(true, Ordering::SeqCst) {
+            tokio::time::sleep(SECOND).await;
+        }
+    }
+    async fn on_session_end(&self, _: &SessionContext, reason: &EndReason) {
+        self.0.add(format!("end {reason:?}"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn hooks_that_fall_too_far_behind_end_the_session_and_are_told_so() {
+    let log = Log::default();
+    let hooks = SlowAtFirst(log.clone(), AtomicBool::new(false));
+    let rig = Setup::new().build(|builder| builder.hooks(hooks)).start().await;
+    for item in 0..5_000 {
+        rig.emit(heard(&format!("u{item}"), TextUpdate::Final(Some("again".into()))));
+    }
+    let reason = rig.session.ended().await.unwrap().reason;
+    assert_eq!(reason, EndReason::Limit { limit: "hook_queue".into() });
+    assert_eq!(log.lines(), [format!("end {reason:?}")]);
 }
 
 #[tokio::test(start_paused = true)]
