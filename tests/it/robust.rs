@@ -11,7 +11,7 @@ use std::{
 
 use antiphon::{
     audio::AudioFrame,
-    live::{LiveCommand, LiveConfig, TextUpdate, WorkflowConfig, WorkflowStep},
+    live::{LiveCommand, LiveConfig, LiveEvent, TextUpdate, WorkflowConfig, WorkflowStep},
     session::*,
     types::{ToolCall, ToolResponse},
 };
@@ -186,6 +186,20 @@ async fn a_provider_that_does_not_close_is_dropped_in_time() {
     assert_eq!(began.elapsed(), 3 * SECOND);
     assert_eq!(rig.session.state(), SessionState::Inactive);
     assert_eq!(rig.provider.open_connections(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replaced_connection_that_does_not_close_is_dropped_in_time() {
+    let mut rig = start().await;
+    rig.far.stall(true);
+    rig.emit(LiveEvent::GoingAway { time_left: None });
+    rig.settle().await;
+    let old = std::mem::replace(&mut rig.far, rig.provider.far_end().await);
+    assert_eq!(rig.provider.open_connections(), 2);
+    let before = tokio::time::Instant::now();
+    old.dropped().await;
+    assert!(before.elapsed() < 4 * SECOND, "{:?}", before.elapsed());
+    assert_eq!(rig.session.state(), SessionState::Listening);
 }
 
 #[tokio::test(start_paused = true)]

@@ -14,6 +14,7 @@ use antiphon_live::{
     Capabilities, ConnectRequest, LiveCommand, LiveConnection, LiveError, LiveProvider,
 };
 use futures_util::{SinkExt, StreamExt};
+use tokio::time::Sleep;
 
 use crate::session::engine::{Engine, Input, Origin};
 
@@ -25,6 +26,8 @@ const HIGH_WATER: usize = 32 * 1024;
 const MAX_OUTGOING: usize = 1_024;
 /// How long connecting may take where the configuration does not say.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
+/// How long a connection that was replaced may take to close before it is dropped.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 
 type Connecting = Pin<Box<dyn Future<Output = Result<Box<dyn LiveConnection>, LiveError>> + Send>>;
 
@@ -33,11 +36,17 @@ pub(super) struct Wire {
     provider: Arc<dyn LiveProvider>,
     connecting: Option<(u32, Connecting)>,
     connection: Option<(u32, Box<dyn LiveConnection>)>,
-    closing: Option<Box<dyn LiveConnection>>,
+    closing: Option<Closing>,
     capabilities: Arc<Capabilities>,
     outgoing: VecDeque<(LiveCommand, Origin)>,
     converter: Option<Converter>,
     unflushed: bool,
+}
+
+/// A connection that is not used any more.
+struct Closing {
+    connection: Box<dyn LiveConnection>,
+    give_up: Pin<Box<Sleep>>,
 }
 
 impl Wire {
@@ -73,7 +82,8 @@ impl Wire {
         self.connecting.take_if(|(connecting, _)| *connecting == epoch);
         if let Some((_, connection)) = self.connection.take_if(|(open, _)| *open == epoch) {
             self.forget_stream();
-            self.closing = Some(connection);
+            let give_up = Box::pin(tokio::time::sleep(CLOSE_TIMEOUT));
+            self.closing = Some(Closing { connection, give_up });
         }
     }
 
@@ -172,8 +182,8 @@ impl Wire {
     /// Closes whatever is open. `false`: it did not close in time and was dropped.
     pub(super) async fn finish(&mut self, within: Duration) -> bool {
         self.connecting = None;
-        let Some(mut connection) =
-            self.closing.take().or_else(|| self.connection.take().map(|(_, open)| open))
+        let closing = self.closing.take().map(|closing| closing.connection);
+        let Some(mut connection) = closing.or_else(|| self.connection.take().map(|(_, open)| open))
         else {
             return true;
         };
@@ -197,8 +207,8 @@ impl Wire {
     }
 
     fn poll_closing(&mut self, cx: &mut Context<'_>) {
-        if let Some(connection) = &mut self.closing
-            && connection.poll_close_unpin(cx).is_ready()
+        if let Some(Closing { connection, give_up }) = &mut self.closing
+            && (connection.poll_close_unpin(cx).is_ready() || give_up.as_mut().poll(cx).is_ready())
         {
             self.closing = None;
         }
