@@ -113,6 +113,7 @@ impl ToolExecutor {
             None if asked.is_some_and(|asked| asked.by == AskedBy::Policy) => None,
             None => target.read_back().map(|t| (read_back::fill(t, &args), AskedBy::Tool)),
         };
+        let mut answered_question = None;
         if let Some((words, by)) = question {
             let mut calls = calls::lock(&self.calls);
             let shown = calls.fingerprint(&(&words, &args));
@@ -125,11 +126,13 @@ impl ToolExecutor {
                 calls.ask(&request, shown, by);
                 return Admission::Confirm { read_back: words, request };
             }
+            answered_question = (by == AskedBy::Policy).then_some(words);
         }
         let call = ToolCall { id: call.id, name: call.name, args };
         match target {
             Target::Tool(registered) => {
-                Admission::Run(AdmittedCall { call, original, registered, confirmed: cx.confirmed })
+                let (confirmed, question) = (cx.confirmed, answered_question);
+                Admission::Run(AdmittedCall { call, original, registered, confirmed, question })
             }
             Target::Host(_) => Admission::Host(call),
         }

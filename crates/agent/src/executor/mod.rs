@@ -74,6 +74,8 @@ pub struct AdmittedCall {
     original: Option<JsonObject>,
     registered: Arc<Registered>,
     confirmed: bool,
+    /// The policy's question that the user's yes answered.
+    question: Option<String>,
 }
 
 impl AdmittedCall {

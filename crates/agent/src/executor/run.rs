@@ -34,13 +34,13 @@ impl ToolExecutor {
     /// future. The tool's time-out counts from here, waiting for a free slot included; a call that
     /// had to wait is authorised again. Dropping the future cancels the call.
     pub async fn run(&self, call: AdmittedCall, cx: RunContext) -> Executed {
-        let AdmittedCall { call, original, registered, confirmed } = call;
+        let AdmittedCall { call, original, registered, confirmed, question } = call;
         // Also cancels when this future is dropped.
         let cancelled = cx.cancelled.child_token();
         let _on_drop: DropGuard = cancelled.clone().drop_guard();
         let mut timeout = Box::pin(tokio::time::sleep(registered.limits.timeout));
 
-        let again = Again { call: &call, original, confirmed };
+        let again = Again { call: &call, original, confirmed, question };
         let ready = self.ready(again, &cx, &cancelled, timeout.as_mut()).await;
         let (end, detached) = match ready {
             Err(end) => (end, false),
@@ -88,7 +88,7 @@ impl ToolExecutor {
         if self.authorizer.is_none() {
             return Ok(());
         }
-        let Again { call, original, confirmed } = again;
+        let Again { call, original, confirmed, question } = again;
         let mut context = CallContext::new(cx.session_id.clone(), cx.turn, cx.memory.clone());
         context.confirmed = confirmed;
         context.waited = true;
@@ -104,7 +104,12 @@ impl ToolExecutor {
         match verdict {
             Verdict::Allow if !narrowed => Ok(()),
             Verdict::AllowWith(args) if args == call.args => Ok(()),
-            Verdict::Confirm { .. } if confirmed && !narrowed => Ok(()),
+            // The same question, and the user has answered it.
+            Verdict::Confirm { read_back }
+                if question.as_ref() == Some(&read_back) && !narrowed =>
+            {
+                Ok(())
+            }
             // The arguments were announced and perhaps read back; they cannot change any more.
             Verdict::Allow | Verdict::AllowWith(_) => {
                 Err(End::of(Outcome::Denied, "the policy changed its mind about the arguments"))
@@ -187,6 +192,8 @@ struct Again<'a> {
     /// The model's arguments, where the policy approved others.
     original: Option<JsonObject>,
     confirmed: bool,
+    /// The policy's question that the user has answered.
+    question: Option<String>,
 }
 
 /// The task of a body. Dropping it ends the body.

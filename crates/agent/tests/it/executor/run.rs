@@ -5,8 +5,8 @@ use std::{
 };
 
 use antiphon_agent::{
-    CallContext, Denial, Executed, ExecutorLimits, FuncTool, Outcome, ToolContext, ToolError,
-    ToolExecutor, ToolLimits, Verdict, current_session,
+    Admission, CallContext, Denial, Executed, ExecutorLimits, FuncTool, Outcome, ToolContext,
+    ToolError, ToolExecutor, ToolLimits, Verdict, current_session,
     types::{JsonObject, Status, ToolBehavior, ToolCall, ToolResponseScheduling},
 };
 use proptest::prelude::*;
@@ -369,6 +369,44 @@ async fn calls_beyond_the_bound_wait_and_are_authorised_again() {
         assert_eq!(first.outcome, Outcome::Success);
         assert_eq!(second.outcome, outcome, "{verdict:?}");
         assert_eq!(began.count(), bodies, "{verdict:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_waited_is_covered_by_the_question_that_was_answered_only() {
+    for (later, outcome) in [("Pay 5?", Outcome::Success), ("Pay 50?", Outcome::Denied)] {
+        let gate = Arc::new(tokio::sync::Semaphore::new(0));
+        let body = {
+            let gate = gate.clone();
+            tool(move |_, _| {
+                let gate = gate.clone();
+                async move {
+                    gate.acquire().await.unwrap().forget();
+                    Ok(JsonObject::new())
+                }
+            })
+        };
+        let policy = move |cx: &CallContext, call: &ToolCall| match (&*call.id, cx.waited) {
+            ("1", _) => Verdict::Allow,
+            (_, waited) => {
+                Verdict::Confirm { read_back: if waited { later } else { "Pay 5?" }.into() }
+            }
+        };
+        let mut limits = ExecutorLimits::default();
+        limits.max_concurrent = 1;
+        limits.authorize_deadline = None;
+        let executor = guarded(body, policy).limits(limits);
+        let asked = executor.admit(&call_context(), request("2", "tool", "{}"));
+        assert!(matches!(asked, Admission::Confirm { .. }), "{asked:?}");
+        let confirmed = call_context().confirmed();
+        let call = admitted(executor.admit(&confirmed, request("2", "tool", "{}")));
+        let (first, second, ()) = tokio::join!(
+            biased;
+            run_as(&executor, "1", run_context()),
+            executor.run(call, run_context()),
+            async { gate.add_permits(2) }
+        );
+        assert_eq!((first.outcome, second.outcome), (Outcome::Success, outcome), "{later}");
     }
 }
 
