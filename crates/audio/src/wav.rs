@@ -12,6 +12,8 @@ use crate::{AudioError, AudioFrame, pcm::from_f32};
 
 /// Larger files are refused: they are read into memory. Three hours of 48 kHz, 16 bits.
 const MAX_FILE_BYTES: u64 = 1 << 30;
+/// By so many bytes a WAV file is known.
+const MAGIC_BYTES: u64 = 12;
 
 /// The audio of a WAV file, as one channel of 16 bits.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,11 +36,7 @@ impl WavAudio {
 
     /// Like [`WavAudio::open`], from anything that can be read; errors call it `name`.
     pub fn read(reader: impl Read, name: &str) -> Result<Self, AudioError> {
-        let mut bytes = Vec::new();
-        reader
-            .take(MAX_FILE_BYTES + 1)
-            .read_to_end(&mut bytes)
-            .map_err(|error| file_error(name, &error.to_string()))?;
+        let bytes = read_whole(reader).map_err(|reason| file_error(name, &reason))?;
         decode(&bytes).map_err(|reason| file_error(name, &reason))
     }
 
@@ -157,6 +155,17 @@ static SILENCE: [i16; 4_096] = [0; 4_096];
 
 fn file_error(path: &str, reason: &str) -> AudioError {
     AudioError::File { path: path.to_owned(), reason: reason.to_owned() }
+}
+
+/// The bytes of a WAV file. What is none may be endless, so the beginning is looked at first.
+fn read_whole(reader: impl Read) -> Result<Vec<u8>, String> {
+    let mut reader = reader.take(MAGIC_BYTES);
+    let mut bytes = Vec::new();
+    reader.read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    check_magic(&bytes)?;
+    reader.set_limit(MAX_FILE_BYTES + 1 - MAGIC_BYTES);
+    reader.read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    Ok(bytes)
 }
 
 /// The samples in the bytes of a file, or what is wrong with it.
@@ -509,6 +518,21 @@ mod tests {
         assert_eq!(audio.samples[..4], [1, 2, 3, 0]);
         audio.save(&path).unwrap();
         assert_eq!(WavAudio::open(&path).unwrap(), audio);
+    }
+
+    #[test]
+    fn what_never_ends_is_refused_by_its_beginning() {
+        struct Endless(u64);
+        impl Read for Endless {
+            fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+                self.0 += buffer.len() as u64;
+                assert!(self.0 < 1 << 20, "read on");
+                buffer.fill(0);
+                Ok(buffer.len())
+            }
+        }
+        let error = WavAudio::read(Endless(0), "zero").unwrap_err();
+        assert!(error.to_string().contains("not a WAV file"), "{error}");
     }
 
     #[test]
