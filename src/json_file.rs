@@ -57,12 +57,17 @@ impl JsonFile {
             return Err(fail(format!("larger than {MAX_BYTES} bytes")));
         }
         let text = String::from_utf8(bytes).map_err(|_| fail("not UTF-8 text".to_owned()))?;
-        Ok(Self { path: name, text })
+        Ok(Self::new(name, text))
     }
 
     /// A text that is at hand, under a name for complaints.
     pub(crate) fn new(path: impl Into<String>, text: impl Into<String>) -> Self {
-        Self { path: path.into(), text: text.into() }
+        let mut text = text.into();
+        // Some editors begin a file with a byte order mark.
+        if text.starts_with('\u{feff}') {
+            text.remove(0);
+        }
+        Self { path: path.into(), text }
     }
 
     /// The whole file.

@@ -217,6 +217,14 @@ mod tests {
     }
 
     #[test]
+    fn a_byte_order_mark_and_other_line_ends_do_no_harm() {
+        let text = format!("\u{feff}{}", DOOR.replace('\n', "\r\n"));
+        assert_eq!(ToolFile::parse("t.json", &text).unwrap().tools.len(), 1);
+        let error = ToolFile::parse("t.json", "\u{feff}{}").unwrap_err();
+        assert_eq!((error.line, error.column), (Some(1), Some(1)));
+    }
+
+    #[test]
     fn bad_files_say_line_and_reason() {
         let tool = |rest: &str| {
             format!("[\n{{\"name\":\"a\",\"description\":\"d\",\n\"command\":[\"x\"]{rest}}}\n]")
