@@ -2,8 +2,9 @@
 
 use std::{
     io::{self, Read, Write},
+    mem,
     process::{Child, Command, ExitStatus, Stdio},
-    sync::{Arc, mpsc},
+    sync::{Arc, Mutex, PoisonError, mpsc},
     thread,
     time::{Duration, Instant},
 };
@@ -16,6 +17,9 @@ use serde_json::Value;
 /// How long the executor waits beyond the command's own time, so that the command is killed and
 /// its end told by the tool rather than by the executor.
 const GRACE: Duration = Duration::from_secs(2);
+/// How long the pipes may stay open after the command's end: a child that left its process group
+/// holds them, but what was written until then counts.
+const PIPES_CLOSE: Duration = Duration::from_millis(500);
 /// How often a running command is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// How much of the command's standard error is kept for the host.
@@ -139,8 +143,9 @@ impl Run<'_> {
         let status = self.wait(&mut child.0);
         // Whatever the program started and left goes with it; this also closes the pipes.
         child.kill();
-        let stdout = stdout.recv_timeout(GRACE).unwrap_or_default();
-        let stderr = stderr.recv_timeout(GRACE).unwrap_or_default();
+        let closed = Instant::now() + PIPES_CLOSE;
+        let stdout = stdout.until(closed);
+        let stderr = stderr.until(closed);
         let stderr = String::from_utf8_lossy(&stderr);
         if !stderr.trim().is_empty() {
             tracing::debug!(tool = %self.spec.name, stderr = stderr.trim(), "command wrote errors");
@@ -235,29 +240,45 @@ enum Keep {
     Tail(usize),
 }
 
+/// What a thread has read from a pipe so far.
+struct Collected {
+    kept: Arc<Mutex<Vec<u8>>>,
+    /// Closed at the end of the pipe.
+    done: mpsc::Receiver<()>,
+}
+
+impl Collected {
+    /// All that was read until the end of the pipe, or until `deadline` if that comes first.
+    fn until(self, deadline: Instant) -> Vec<u8> {
+        let _ = self.done.recv_timeout(deadline.saturating_duration_since(Instant::now()));
+        mem::take(&mut *self.kept.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
 /// Reads a pipe to its end on a thread of its own, keeping a bounded part. What comes after the
 /// head is not read, so that a program that floods blocks and is killed.
-fn collect(pipe: Option<impl Read + Send + 'static>, keep: Keep) -> mpsc::Receiver<Vec<u8>> {
-    let (sender, receiver) = mpsc::channel();
+fn collect(pipe: Option<impl Read + Send + 'static>, keep: Keep) -> Collected {
+    let (open, done) = mpsc::channel();
+    let kept = Arc::new(Mutex::new(Vec::new()));
+    let shared = kept.clone();
     thread::spawn(move || {
-        let mut kept = Vec::new();
+        let _open: mpsc::Sender<()> = open;
         let Some(mut pipe) = pipe else { return };
-        match keep {
-            Keep::Head(max) => {
-                let _ = pipe.take(max as u64).read_to_end(&mut kept);
-            }
-            Keep::Tail(max) => {
-                let mut buffer = [0; 4096];
-                while let Ok(read @ 1..) = pipe.read(&mut buffer) {
-                    kept.extend_from_slice(&buffer[..read]);
+        let mut buffer = [0; 4096];
+        while let Ok(read @ 1..) = pipe.read(&mut buffer) {
+            let mut kept = shared.lock().unwrap_or_else(PoisonError::into_inner);
+            kept.extend_from_slice(&buffer[..read]);
+            match keep {
+                Keep::Head(max) if kept.len() >= max => return,
+                Keep::Head(_) => {}
+                Keep::Tail(max) => {
                     let surplus = kept.len().saturating_sub(max);
                     kept.drain(..surplus);
                 }
             }
         }
-        let _ = sender.send(kept);
     });
-    receiver
+    Collected { kept, done }
 }
 
 fn parse_output(stdout: &[u8]) -> Result<JsonObject, ToolError> {
@@ -329,6 +350,15 @@ mod tests {
             let error = done.response.response["error"].as_str().unwrap();
             assert!(error.contains(reason), "{script}: {error}");
         }
+    }
+
+    /// A service that a command starts leaves the process group, and keeps the pipes open.
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn the_result_counts_though_a_service_that_was_started_holds_the_pipe() {
+        let done = run("setsid sleep 5 & echo '{\"started\": true}'").await;
+        assert_eq!(done.outcome, Outcome::Success, "{done:?}");
+        assert_eq!(done.response.response["started"], true);
     }
 
     #[tokio::test]
