@@ -81,14 +81,24 @@ impl Program {
         Run::new(output, self.folder)
     }
 
+    /// Runs with its standard output in a file; it is not in what comes back.
+    pub fn run_into(self, stdout: impl Into<Stdio>) -> Run {
+        let output = self.command().stdout(stdout).output().unwrap();
+        Run::new(output, self.folder)
+    }
+
     fn output(&self) -> Output {
-        Command::new(env!("CARGO_BIN_EXE_antiphon"))
+        self.command().output().unwrap()
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_antiphon"));
+        command
             .args(&self.arguments)
             .current_dir(self.folder.path())
             .env_remove("RUST_LOG")
-            .stdin(Stdio::null())
-            .output()
-            .unwrap()
+            .stdin(Stdio::null());
+        command
     }
 }
 

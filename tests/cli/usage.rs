@@ -173,3 +173,13 @@ fn speaking_into_a_file() {
     refuses_in_one_line(Program::new(["speak", " ", "-o", "out.wav"]), 2, "blank");
     refuses_in_one_line(Program::new(["speak", "hi", "-o", "no/out.wav"]), 2, "no/out.wav");
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn events_that_cannot_be_written_are_a_failure() {
+    let full = std::fs::File::create("/dev/full").unwrap();
+    let run = talk().text("hello").run_into(full);
+    assert_eq!(run.status, 1, "{}", run.stderr);
+    assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
+    assert!(run.stderr.contains("standard output: No space left"), "{}", run.stderr);
+}

@@ -93,19 +93,24 @@ pub async fn talk(mut plan: Plan) -> Result<(), Failure> {
         by_hand: plan.by_hand,
         last: LastSeen { started: Instant::now(), epoch: 0, turn: 0 },
         session: session.clone(),
-        broken: false,
+        unprinted: None,
         deaf: None,
     };
     session.start(config, plan.idle).await.map_err(Failure::failed)?;
     let reason = conversation.run().await;
     let _ = session.shutdown(SHUTDOWN).await;
     let deaf = conversation.deaf.take();
+    let unprinted = conversation.unprinted.take();
     drop(conversation);
     if let Some(tape) = tape {
         tape.close()?;
     }
     if let Some(error) = deaf {
         return Err(Failure::failed(error));
+    }
+    // Who closes the pipe has read enough; a full disk is another matter.
+    if let Some(error) = unprinted.filter(|error| error.kind() != io::ErrorKind::BrokenPipe) {
+        return Err(Failure::failed(format!("standard output: {error}")));
     }
     match reason {
         Some(EndReason::Stopped | EndReason::Idle | EndReason::Limit { .. }) => Ok(()),
@@ -128,8 +133,8 @@ struct Conversation {
     talking: bool,
     by_hand: bool,
     last: LastSeen,
-    /// Nobody reads the output any more.
-    broken: bool,
+    /// Why events can no longer be printed.
+    unprinted: Option<io::Error>,
     /// Why the microphone is gone: then the end that follows is no ordinary one.
     deaf: Option<AudioError>,
 }
@@ -175,7 +180,7 @@ impl Conversation {
                 }
                 _ = frames.tick(), if begun => self.tick(),
             }
-            if self.broken {
+            if self.unprinted.is_some() {
                 self.session.stop();
             }
         }
@@ -188,9 +193,17 @@ impl Conversation {
         }
         self.last.epoch = event.epoch;
         self.last.turn = event.turn;
-        self.broken |= self.printer.event(event).is_err();
+        let printed = self.printer.event(event);
+        self.printed(printed);
         self.floor.event(&event.kind, now);
         self.script.event(&event.kind, now);
+    }
+
+    /// The first failure counts: it ends the conversation.
+    fn printed(&mut self, printed: io::Result<()>) {
+        if let Err(error) = printed {
+            self.unprinted.get_or_insert(error);
+        }
     }
 
     fn tick(&mut self) {
@@ -226,7 +239,8 @@ impl Conversation {
             turn: self.last.turn,
             name: ring.name.clone(),
         };
-        self.broken |= self.printer.timer(&event).is_err();
+        let printed = self.printer.timer(&event);
+        self.printed(printed);
         self.floor.announce(now);
         complain(self.session.play(chime()));
         complain(self.session.say(ring.announcement()));
