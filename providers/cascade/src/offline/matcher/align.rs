@@ -13,7 +13,7 @@ use super::{
     catalog::{Catalog, Phrase, SLOT_WEIGHT, Token},
     slots::{Read, Reading, singular},
     sounds::{self, Sound},
-    words::{Kind, Word},
+    words::{self, Kind, Word},
 };
 
 /// A match costs at most this part of the phrase's weight.
@@ -51,6 +51,20 @@ pub(super) enum Matching {
 
 /// Finds the one tool that `words` ask for.
 pub(super) fn find(catalog: &Catalog, words: &[Word], phonemes: &Phonemes) -> Matching {
+    let as_heard = find_as_heard(catalog, words, phonemes);
+    let Some(respelled) = words::with_for_apart(words) else { return as_heard };
+    match (&as_heard, find_as_heard(catalog, &respelled, phonemes)) {
+        (Matching::Match(heard), Matching::Match(meant))
+            if heard.tool != meant.tool || heard.cost <= meant.cost =>
+        {
+            as_heard
+        }
+        (_, meant @ Matching::Match(_)) => meant,
+        _ => as_heard,
+    }
+}
+
+fn find_as_heard(catalog: &Catalog, words: &[Word], phonemes: &Phonemes) -> Matching {
     if !words.iter().any(|word| word.kind != Kind::Filler) {
         return Matching::Nothing { nearest: None };
     }
