@@ -5,7 +5,7 @@
 help:
 	@echo "make talk    hold a spoken conversation with the offline agent (ARGS=... are passed on)"
 	@echo "make test    everything that must hold before a change lands"
-	@echo "make soak    the long runs: property tests with many cases"
+	@echo "make soak    the long runs: property tests with many cases, the peers with new numbers"
 	@echo "make bench   measurements"
 	@echo "make models  rebuild the speech models from their published packages"
 
@@ -23,6 +23,8 @@ setup:
 soak:
 	@scripts/setup.sh test
 	PROPTEST_CASES=$${CASES:-20000} cargo nextest run --locked --workspace --all-features --no-fail-fast
+	cargo build --release --locked --all-features --bin antiphon --example slow_hook
+	.venv/bin/python tests/interop/run.py target/release/antiphon
 
 bench:
 	cargo bench --locked --features full --bench hot_path

@@ -127,17 +127,18 @@ class CommandLine:
         check(run.of("tool_result", outcome="success"), f"not sent; {run.story()}")
         check(run.of("tool_call")[0]["args"]["amount"] == 5, run.story())
 
-    def the_session_starts_within_a_second(self, folder):
-
-        # The best of three: the machine may be busy with something else.
+    def the_session_starts_in_time(self, folder):
+        """Within a second as it is released; an unoptimised build gets four."""
+        limit = 1 if "release" in self.binary.parts else 4
+        # The best of five: the machine may be busy with something else.
         times = []
-        for _ in range(3):
+        for _ in range(5):
             with self._start("--text", "what time is it", "--output", "none") as run:
                 run.wait_for("session_started", 30)
                 times.append(run.first_event_after)
-            if times[-1] < 1:
+            if times[-1] < limit:
                 break
-        check(min(times) < 1, f"it took {', '.join(f'{t:.2f} s' for t in times)}")
+        check(min(times) < limit, f"it took {', '.join(f'{t:.2f} s' for t in times)}")
 
     def a_tool_that_spins_leaves_no_gap(self, folder):
         """Two seconds in the call itself, and one process more than there are processors while
