@@ -2,7 +2,7 @@
 
 mod pronunciation;
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use antiphon_types::{AudioFrame, Status};
 use async_trait::async_trait;
@@ -25,6 +25,10 @@ const VOICE: &str = "heart";
 const LONGEST_TEXT: usize = 64 << 10;
 /// Seed of the breath noise: the same text sounds the same, sample for sample.
 const SEED: u64 = 0x5eed;
+/// Samples up to this are silence; about -55 dBFS.
+const QUIET: u16 = 60;
+/// Silence that stays before the first sound.
+const LEAD: Duration = Duration::from_millis(40);
 
 /// The hibari model: one English voice, `heart`, at 24 kHz. Speaks sentence by sentence, and long
 /// sentences clause by clause; each is handed out as soon as it is made, and dropping the stream
@@ -87,11 +91,16 @@ impl Synthesizer for Hibari {
             voice: Arc::clone(&self.voice),
             lane: Arc::clone(&self.lane),
             clauses: clauses.into(),
+            begun: false,
         };
         Ok(Box::pin(stream::try_unfold(speech, |mut speech| async move {
             let Some(ids) = speech.clauses.pop_front() else { return Ok(None) };
             let voice = Arc::clone(&speech.voice);
-            let spoken = speech.lane.run(move |threads, _| voice.speak(ids, threads)).await?;
+            let mut spoken = speech.lane.run(move |threads, _| voice.speak(ids, threads)).await?;
+            if !speech.begun {
+                spoken = with_short_lead(&spoken);
+                speech.begun = true;
+            }
             Ok(Some((spoken, speech)))
         })))
     }
@@ -121,6 +130,16 @@ struct Speech {
     voice: Arc<Voice>,
     lane: Arc<Lane>,
     clauses: VecDeque<Vec<i32>>,
+    /// The first clause was spoken.
+    begun: bool,
+}
+
+/// The voice begins each text with about 300 ms of silence, for which nobody should wait.
+fn with_short_lead(spoken: &AudioFrame) -> AudioFrame {
+    let samples = spoken.data.chunks_exact(2).map(|pair| i16::from_le_bytes([pair[0], pair[1]]));
+    let first = samples.into_iter().position(|sample| sample.unsigned_abs() > QUIET);
+    let lead = spoken.format.samples_in(LEAD) as usize;
+    spoken.slice(first.unwrap_or(0).saturating_sub(lead), spoken.samples())
 }
 
 struct Voice {
@@ -168,5 +187,20 @@ impl Voice {
         let samples: Vec<i16> =
             wave.iter().map(|sample| (sample.clamp(-1.0, 1.0) * 32_767.0) as i16).collect();
         Ok(AudioFrame::from_pcm16(SAMPLE_RATE_HZ, &samples))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn speech_begins_without_a_long_wait() {
+        let mut samples = vec![20; 7_200];
+        samples.extend([9_000; 2_400]);
+        let spoken = with_short_lead(&AudioFrame::from_pcm16(SAMPLE_RATE_HZ, &samples));
+        assert_eq!(spoken, AudioFrame::from_pcm16(SAMPLE_RATE_HZ, &samples[7_200 - 960..]));
+        let silence = AudioFrame::from_pcm16(SAMPLE_RATE_HZ, &[0; 480]);
+        assert_eq!(with_short_lead(&silence), silence);
     }
 }
