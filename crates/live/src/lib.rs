@@ -39,8 +39,11 @@ pub use config::{
 };
 pub use error::LiveError;
 pub use event::{ErrorInfo, LiveEvent, ReplyId, ReplyOutcome, SpeakerInfo, TextUpdate};
-pub use protocol::{Connector, Frame, Handshake, Outbox, Secrets, Transport, WireProtocol};
+pub use protocol::{
+    Connector, Frame, Handshake, Outbox, Refusal, Secrets, Transport, WireProtocol,
+};
 pub use provider::{
     Capabilities, ConnectRequest, HistoryItem, HistoryRole, LiveConnection, LiveProvider,
     Resumption,
 };
+pub use tungstenite::Utf8Bytes;
