@@ -28,6 +28,10 @@ mod error;
 mod event;
 mod protocol;
 mod provider;
+#[cfg(feature = "socket")]
+mod socket;
+#[cfg(feature = "websocket")]
+pub mod websocket;
 
 pub use antiphon_types as types;
 pub use antiphon_types::Sensitivity;

@@ -1,0 +1,453 @@
+//! A protocol joined to a socket: carries frames, commands and time to it, and out of its outbox.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use futures_util::{SinkExt, StreamExt};
+use tokio::time::Sleep;
+use tokio_tungstenite::{WebSocketStream, tungstenite::Message};
+
+use super::WebSocketOptions;
+use crate::{
+    Capabilities, Frame, LiveCommand, LiveError, LiveEvent, Outbox, WireProtocol,
+    socket::{Metered, SocketError, close_frame, payload_len, to_frame, to_message, wire_len},
+};
+
+/// Messages that are taken in one poll before other work gets its turn.
+const MESSAGES_PER_POLL: u32 = 64;
+/// Frames wait for at most so many messages before they are written.
+const MESSAGES_PER_WRITE: u32 = 32;
+/// Above this many unsent bytes no command is taken.
+const HIGH_WATER: usize = 64 * 1024;
+/// Frames that may wait for the socket before the peer is given up: it makes us answer and does not
+/// read.
+const MAX_WAITING_FRAMES: usize = 4_096;
+/// Events that may come before the protocol is ready.
+const MAX_EARLY_EVENTS: usize = 1_024;
+/// A deadline that is still over after it was told is not told again before.
+const SHORTEST_WAIT: Duration = Duration::from_millis(1);
+/// The close code where the peer's close frame has none.
+const NO_CODE: u16 = 1005;
+/// The close code where there was no close frame.
+const LOST: u16 = 1006;
+
+/// A protocol and its socket.
+pub(super) struct Link<P> {
+    socket: WebSocketStream<Metered>,
+    protocol: P,
+    outbox: Outbox,
+    options: WebSocketOptions,
+    state: State,
+    /// Why the connection ends; told after the events that came before.
+    failure: Option<LiveError>,
+    /// A write failed. What can still be read may say why, such as a close frame.
+    write_error: Option<SocketError>,
+    /// Something is in the socket's buffer.
+    unflushed: bool,
+    /// Bytes handed to the socket.
+    handed: u64,
+    liveness: Liveness,
+    /// When the protocol was last told that its deadline is over.
+    told_at: Option<Instant>,
+    /// Messages taken since frames were last written.
+    unanswered: u32,
+    timer: Pin<Box<Sleep>>,
+    timer_at: Instant,
+}
+
+enum State {
+    Open,
+    /// We close.
+    Closing(Pin<Box<Sleep>>),
+    Over,
+}
+
+/// When the peer was last seen to read and write, and last pinged.
+struct Liveness {
+    read: u64,
+    read_at: Instant,
+    written: u64,
+    written_at: Instant,
+    pinged_at: Instant,
+}
+
+impl<P: WireProtocol> Link<P> {
+    /// After the upgrade.
+    pub(super) fn open(
+        socket: WebSocketStream<Metered>,
+        protocol: P,
+        options: WebSocketOptions,
+    ) -> Self {
+        let now = now();
+        // What the upgrade took is behind us.
+        let (read, written) = (socket.get_ref().read(), socket.get_ref().written());
+        let mut link = Self {
+            socket,
+            protocol,
+            outbox: Outbox::default(),
+            options,
+            state: State::Open,
+            failure: None,
+            write_error: None,
+            unflushed: false,
+            handed: written,
+            liveness: Liveness { read, read_at: now, written, written_at: now, pinged_at: now },
+            told_at: None,
+            unanswered: 0,
+            timer: Box::pin(tokio::time::sleep(Duration::ZERO)),
+            timer_at: now,
+        };
+        if let Err(error) = link.protocol.opened(now, &mut link.outbox) {
+            link.failure = Some(error);
+        }
+        link
+    }
+
+    pub(super) fn protocol(&self) -> &P {
+        &self.protocol
+    }
+
+    /// Encoded bytes that the transport did not take yet.
+    pub(super) fn unsent_bytes(&self) -> usize {
+        let waiting = self.outbox.frames.iter().map(payload_len).map(wire_len).sum::<usize>();
+        let buffered = self.handed.saturating_sub(self.socket.get_ref().written());
+        waiting + usize::try_from(buffered).unwrap_or(usize::MAX)
+    }
+
+    /// Ready once the protocol is, which its first event says, or when it failed.
+    pub(super) fn poll_opened(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Arc<Capabilities>, LiveError>> {
+        for _ in 0..MESSAGES_PER_POLL {
+            if let Some(capabilities) = self.take_ready() {
+                return Poll::Ready(Ok(capabilities));
+            }
+            if self.outbox.events.len() > MAX_EARLY_EVENTS {
+                let message = "the server talks without accepting the session";
+                self.failure = Some(LiveError::Protocol(message.into()));
+            }
+            if let Some(error) = self.poll_failure(cx) {
+                return Poll::Ready(Err(error));
+            }
+            ready!(self.poll_step(cx));
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// The next event; once the reason of the end, then `None`.
+    pub(super) fn poll_event(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<LiveEvent, LiveError>>> {
+        for _ in 0..MESSAGES_PER_POLL {
+            if !matches!(self.state, State::Open) {
+                return Poll::Ready(None);
+            }
+            if let Some(event) = self.outbox.events.pop_front() {
+                return Poll::Ready(Some(Ok(event)));
+            }
+            if let Some(error) = self.poll_failure(cx) {
+                return Poll::Ready(Some(Err(error)));
+            }
+            ready!(self.poll_step(cx));
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Ready when another command may come.
+    pub(super) fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), LiveError>> {
+        if !matches!(self.state, State::Open) || self.failure.is_some() {
+            return Poll::Ready(Err(LiveError::NotConnected));
+        }
+        if self.unsent_bytes() > HIGH_WATER {
+            ready!(self.poll_flush(cx))?;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Gives the protocol a command.
+    pub(super) fn command(&mut self, command: LiveCommand) -> Result<(), LiveError> {
+        if !matches!(self.state, State::Open) || self.failure.is_some() {
+            return Err(LiveError::NotConnected);
+        }
+        let waiting = self.outbox.frames.len();
+        self.protocol.command(command, now(), &mut self.outbox)?;
+        let limit = self.options.max_message;
+        let sizes = self.outbox.frames.iter().skip(waiting).map(payload_len);
+        if let Some(size) = sizes.filter(|size| *size > limit).max() {
+            self.outbox.frames.truncate(waiting);
+            let message = format!("a message of {size} bytes where at most {limit} can be sent");
+            return Err(LiveError::InvalidCommand(message));
+        }
+        Ok(())
+    }
+
+    /// Ready when the transport has taken everything.
+    pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), LiveError>> {
+        if matches!(self.state, State::Over) {
+            return Poll::Ready(Err(LiveError::NotConnected));
+        }
+        if let Some(error) = &self.write_error {
+            return Poll::Ready(Err(live_error(error.clone())));
+        }
+        match ready!(self.poll_write(cx)) {
+            Ok(()) => Poll::Ready(Ok(())),
+            Err(error) => {
+                // The stream is given the first chance to say why; a caller that does not read is
+                // told on its next poll.
+                self.write_error = Some(error);
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Ready when the close frame was answered, or need not be waited for any longer.
+    pub(super) fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if matches!(self.state, State::Over) || self.failure.is_some() || self.write_error.is_some()
+        {
+            self.state = State::Over;
+            return Poll::Ready(());
+        }
+        if let State::Open = self.state {
+            self.state = State::Closing(Box::pin(tokio::time::sleep(self.options.close_timeout)));
+            self.outbox.events.clear();
+            self.outbox.frames.push_back(Frame::Close(Some((1000, String::new()))));
+        }
+        let closed = self.poll_closed(cx);
+        if closed.is_ready() {
+            self.state = State::Over;
+        }
+        closed
+    }
+
+    fn poll_closed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if let State::Closing(give_up) = &mut self.state
+            && give_up.as_mut().poll(cx).is_ready()
+        {
+            return Poll::Ready(());
+        }
+        if let Poll::Ready(Err(_)) = self.poll_write(cx) {
+            return Poll::Ready(());
+        }
+        for _ in 0..MESSAGES_PER_POLL {
+            match ready!(self.socket.poll_next_unpin(cx)) {
+                Some(Ok(Message::Close(_))) | Some(Err(_)) | None => return Poll::Ready(()),
+                Some(Ok(_)) => {}
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Takes the ready event to the front of the events, where the session expects it.
+    fn take_ready(&mut self) -> Option<Arc<Capabilities>> {
+        let events = &mut self.outbox.events;
+        let at = events.iter().position(|event| matches!(event, LiveEvent::Ready { .. }))?;
+        let event = events.remove(at)?;
+        let LiveEvent::Ready { capabilities } = &event else { return None };
+        let capabilities = capabilities.clone();
+        events.push_front(event);
+        Some(capabilities)
+    }
+
+    /// Ends the connection if there is a reason to, with a last word to the peer.
+    fn poll_failure(&mut self, cx: &mut Context<'_>) -> Option<LiveError> {
+        let error = self.failure.take()?;
+        self.state = State::Over;
+        self.outbox.frames.clear();
+        // One try: a peer that does not take it now learns of the end by that of the socket.
+        let _ = self.socket.poll_flush_unpin(cx);
+        Some(error)
+    }
+
+    /// Takes one message, or lets time pass. Ready when something may have come of it.
+    fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match self.socket.poll_next_unpin(cx) {
+            Poll::Ready(Some(Ok(message))) => {
+                self.take(message);
+                self.answer(cx);
+            }
+            Poll::Ready(Some(Err(error))) => self.fail(error.into()),
+            Poll::Ready(None) => self.fail(SocketError::Lost("end of the stream".into())),
+            Poll::Pending => return self.poll_idle(cx),
+        }
+        Poll::Ready(())
+    }
+
+    /// A server that never pauses must not keep our answers back.
+    fn answer(&mut self, cx: &mut Context<'_>) {
+        self.unanswered += 1;
+        if self.unanswered < MESSAGES_PER_WRITE || self.outbox.frames.is_empty() {
+            return;
+        }
+        if let Poll::Ready(Err(error)) = self.poll_write(cx) {
+            self.write_error = Some(error);
+        }
+    }
+
+    /// Nothing can be read now.
+    fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if let Some(error) = self.write_error.take() {
+            self.fail(error);
+            return Poll::Ready(());
+        }
+        if let Poll::Ready(Err(error)) = self.poll_write(cx) {
+            self.fail(error);
+            return Poll::Ready(());
+        }
+        loop {
+            let now = now();
+            let due = self.due(now);
+            if due <= now {
+                self.handle_time(now);
+                return Poll::Ready(());
+            }
+            // A timer that rings too early costs less than moving it with every frame.
+            if due < self.timer_at || self.timer_at <= now {
+                self.timer_at = due;
+                self.timer.as_mut().reset(due.into());
+            }
+            ready!(self.timer.as_mut().poll(cx));
+            // It rang: from now on it has to be set again.
+            self.timer_at = now;
+        }
+    }
+
+    /// Gives a message to the protocol.
+    fn take(&mut self, message: Message) {
+        let now = now();
+        match to_frame(message) {
+            Some(Frame::Ping(payload)) => self.handed += wire_len(payload.len()) as u64, // its pong
+            Some(Frame::Pong(_)) | None => {}
+            Some(Frame::Close(close)) => {
+                let said = self.protocol.frame(Frame::Close(close.clone()), now, &mut self.outbox);
+                let (code, reason) = close.unwrap_or((NO_CODE, String::new()));
+                self.failure = Some(said.err().unwrap_or(LiveError::Closed { code, reason }));
+            }
+            Some(frame) => {
+                if let Err(error) = self.protocol.frame(frame, now, &mut self.outbox) {
+                    let code = if matches!(error, LiveError::Protocol(_)) { 1002 } else { 1000 };
+                    self.give_up(error, Some(code));
+                } else if self.outbox.frames.len() > MAX_WAITING_FRAMES {
+                    let message = "the server does not read the answers that it asks for";
+                    self.give_up(LiveError::Protocol(message.into()), None);
+                }
+            }
+        }
+        // A server that never pauses must not stop the clock.
+        if self.failure.is_none() && self.due(now) <= now {
+            self.handle_time(now);
+        }
+    }
+
+    /// When time matters next.
+    fn due(&mut self, now: Instant) -> Instant {
+        let transport = self.socket.get_ref();
+        let (read, written) = (transport.read(), transport.written());
+        let unsent = self.unflushed || !self.outbox.frames.is_empty();
+        let live = &mut self.liveness;
+        if read != live.read {
+            live.read = read;
+            live.read_at = now;
+        }
+        if written != live.written || !unsent {
+            live.written = written;
+            live.written_at = now;
+        }
+        let options = &self.options;
+        let mut due =
+            (live.read_at + options.silence_limit).min(live.pinged_at + options.ping_interval);
+        if unsent {
+            due = due.min(live.written_at + options.write_limit);
+        }
+        self.protocol_due().map_or(due, |deadline| due.min(deadline))
+    }
+
+    /// When the protocol is to be told of its deadline.
+    fn protocol_due(&self) -> Option<Instant> {
+        let deadline = self.protocol.deadline()?;
+        match self.told_at {
+            Some(told) if deadline <= told => Some(told + SHORTEST_WAIT),
+            _ => Some(deadline),
+        }
+    }
+
+    fn handle_time(&mut self, now: Instant) {
+        let options = &self.options;
+        let over = |since: Instant, limit: Duration| now >= since + limit;
+        let timeout = |what: &str, after| Some(LiveError::Timeout { what: what.into(), after });
+        if over(self.liveness.read_at, options.silence_limit) {
+            self.failure = timeout("sign of life from the server", options.silence_limit);
+            return;
+        }
+        let unsent = self.unflushed || !self.outbox.frames.is_empty();
+        if unsent && over(self.liveness.written_at, options.write_limit) {
+            self.failure = timeout("room on the wire", options.write_limit);
+            return;
+        }
+        if over(self.liveness.pinged_at, options.ping_interval) {
+            self.liveness.pinged_at = now;
+            self.outbox.frames.push_back(Frame::Ping(Bytes::new()));
+        }
+        if self.protocol_due().is_some_and(|deadline| deadline <= now) {
+            self.told_at = Some(now);
+            if let Err(error) = self.protocol.timeout(now, &mut self.outbox) {
+                self.give_up(error, Some(1000));
+            }
+        }
+    }
+
+    /// Hands waiting frames to the socket, and flushes.
+    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SocketError>> {
+        self.unanswered = 0;
+        while !self.outbox.frames.is_empty() {
+            ready!(self.socket.poll_ready_unpin(cx))?;
+            let Some(frame) = self.outbox.frames.pop_front() else { break };
+            self.handed += wire_len(payload_len(&frame)) as u64;
+            self.unflushed = true;
+            self.socket.start_send_unpin(to_message(frame))?;
+        }
+        if self.unflushed {
+            ready!(self.socket.poll_flush_unpin(cx))?;
+            self.unflushed = false;
+            self.handed = self.socket.get_ref().written();
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// The socket failed.
+    fn fail(&mut self, error: SocketError) {
+        let code = error.close_code();
+        self.give_up(live_error(error), code);
+    }
+
+    fn give_up(&mut self, error: LiveError, code: Option<u16>) {
+        self.failure = Some(error);
+        if let Some(code) = code {
+            let _ = self.socket.start_send_unpin(Message::Close(Some(close_frame(code, ""))));
+        }
+    }
+}
+
+fn live_error(error: SocketError) -> LiveError {
+    match error {
+        SocketError::Lost(reason) => LiveError::Closed { code: LOST, reason },
+        SocketError::Io(reason) => LiveError::Transport(reason),
+        other => LiveError::Protocol(other.to_string()),
+    }
+}
+
+/// Tokio's clock, which tests may pause.
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
