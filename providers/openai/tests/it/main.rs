@@ -1,0 +1,4 @@
+//! Tests of the OpenAI provider.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+mod wire;
