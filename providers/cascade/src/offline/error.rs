@@ -29,7 +29,7 @@ pub enum OfflineError {
         reason: String,
     },
     /// A model file is not the one that this version expects.
-    #[error("model file {} is corrupt: its SHA-256 is {got}, not {expected}", .path.display())]
+    #[error("model file {} is corrupt: its BLAKE3 sum is {got}, not {expected}", .path.display())]
     ModelCorrupt {
         /// The file.
         path: PathBuf,

@@ -3,7 +3,10 @@
 mod cuts;
 mod tokenizer;
 
-use std::{io::Read, sync::Arc};
+use std::{
+    io::Read,
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+};
 
 use antiphon_types::Status;
 use async_trait::async_trait;
@@ -28,12 +31,12 @@ const SAMPLE_RATE_HZ: u32 = 16_000;
 /// Utterances of more than 30 seconds are cut at their quietest places. Memory is shared by all
 /// sessions that use one `Moonshine`.
 pub struct Moonshine {
-    networks: Arc<Networks>,
+    networks: Arc<Unpacking>,
     lane: Lane,
 }
 
 impl Moonshine {
-    /// Reads, checks and prepares the model. Blocks for about a tenth of a second.
+    /// Reads, checks and prepares the model. Blocks for some tenths of a second.
     ///
     /// `threads` is how many processors one recognition may use; 1 is a good choice.
     ///
@@ -41,7 +44,30 @@ impl Moonshine {
     ///
     /// A model file is missing, unreadable, corrupt or unusable.
     pub fn load(models: &ModelDirectory, threads: usize) -> Result<Self, OfflineError> {
-        Ok(Self { networks: Arc::new(Networks::load(models)?), lane: Lane::new(NAME, 1, threads) })
+        let moonshine = Self::read(models, threads)?;
+        moonshine.prepare()?;
+        Ok(moonshine)
+    }
+
+    /// Reads and checks the model: blocks for some hundredths of a second. The first recognition
+    /// prepares it, unless [`Moonshine::prepare`] does before.
+    ///
+    /// # Errors
+    ///
+    /// A model file is missing, unreadable or corrupt.
+    pub fn read(models: &ModelDirectory, threads: usize) -> Result<Self, OfflineError> {
+        let networks = Arc::new(Unpacking::new(Packed::read(models)?));
+        Ok(Self { networks, lane: Lane::new(NAME, 1, threads) })
+    }
+
+    /// Prepares the model, once. Blocks for some tenths of a second, also while another thread is
+    /// at it.
+    ///
+    /// # Errors
+    ///
+    /// The model is unusable; the same error each time.
+    pub fn prepare(&self) -> Result<(), OfflineError> {
+        self.networks.get().map(drop)
     }
 }
 
@@ -64,6 +90,9 @@ impl Recognizer for Moonshine {
         let text = self
             .lane
             .run(move |threads, given_up| {
+                let networks = networks.get().map_err(|error| {
+                    SpeechError::new(NAME, Status::FailedPrecondition, error.to_string())
+                })?;
                 let mut words = Vec::new();
                 for piece in pieces(&samples) {
                     let text = networks.transcribe(&samples[piece], threads, given_up)?;
@@ -105,6 +134,48 @@ const END_TOKEN: i32 = 2;
 const HEADS: usize = 8;
 const HEAD_WIDTH: usize = 36;
 
+/// The model's files, whole but compressed.
+struct Packed {
+    encoder: Vec<u8>,
+    decoder: Vec<u8>,
+    tokenizer: Tokenizer,
+}
+
+impl Packed {
+    fn read(models: &ModelDirectory) -> Result<Self, OfflineError> {
+        Ok(Self {
+            encoder: models.read(ModelFile::MoonshineEncoder)?,
+            decoder: models.read(ModelFile::MoonshineDecoder)?,
+            tokenizer: Tokenizer::parse(&models.read(ModelFile::MoonshineTokenizer)?)
+                .map_err(|error| unusable(ModelFile::MoonshineTokenizer.name(), error))?,
+        })
+    }
+}
+
+/// The networks, unpacked by whoever needs them first.
+struct Unpacking {
+    packed: Mutex<Option<Packed>>,
+    networks: OnceLock<Result<Networks, OfflineError>>,
+}
+
+impl Unpacking {
+    fn new(packed: Packed) -> Self {
+        Self { packed: Mutex::new(Some(packed)), networks: OnceLock::new() }
+    }
+
+    fn get(&self) -> Result<&Networks, OfflineError> {
+        let networks = self.networks.get_or_init(|| {
+            let packed = self.packed.lock().unwrap_or_else(PoisonError::into_inner).take();
+            match packed {
+                Some(packed) => Networks::unpack(packed),
+                // Only where an earlier attempt panicked.
+                None => Err(OfflineError::LoadFailed { reason: "unpacking panicked".to_owned() }),
+            }
+        });
+        networks.as_ref().map_err(Clone::clone)
+    }
+}
+
 struct Networks {
     encoder: Network,
     encoder_ports: EncoderPorts,
@@ -114,12 +185,10 @@ struct Networks {
 }
 
 impl Networks {
-    fn load(models: &ModelDirectory) -> Result<Self, OfflineError> {
-        let tokenizer = Tokenizer::parse(&models.read(ModelFile::MoonshineTokenizer)?)
-            .map_err(|error| unusable(ModelFile::MoonshineTokenizer.name(), error))?;
+    fn unpack(packed: Packed) -> Result<Self, OfflineError> {
         let (encoder, decoder) = std::thread::scope(|scope| {
-            let encoder = scope.spawn(|| compressed(models, ModelFile::MoonshineEncoder));
-            let decoder = compressed(models, ModelFile::MoonshineDecoder);
+            let encoder = scope.spawn(|| network(ModelFile::MoonshineEncoder, packed.encoder));
+            let decoder = network(ModelFile::MoonshineDecoder, packed.decoder);
             let encoder = encoder.join().unwrap_or_else(|_| {
                 Err(unusable(ModelFile::MoonshineEncoder.name(), "its loader panicked"))
             });
@@ -128,6 +197,7 @@ impl Networks {
         let (encoder, decoder) = (encoder?, decoder?);
         let encoder_ports = EncoderPorts::of(&encoder)?;
         let decoder_ports = DecoderPorts::of(&decoder)?;
+        let tokenizer = packed.tokenizer;
         Ok(Self { encoder, encoder_ports, decoder, decoder_ports, tokenizer })
     }
 
@@ -289,8 +359,7 @@ impl DecoderPorts {
     }
 }
 
-fn compressed(models: &ModelDirectory, file: ModelFile) -> Result<Network, OfflineError> {
-    let packed = models.read(file)?;
+fn network(file: ModelFile, packed: Vec<u8>) -> Result<Network, OfflineError> {
     let mut onnx = Vec::new();
     ruzstd::decoding::StreamingDecoder::new(packed.as_slice())
         .map_err(|error| unusable(file.name(), error))?

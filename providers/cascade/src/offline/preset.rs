@@ -55,7 +55,9 @@ pub struct OfflineSpeech {
 }
 
 impl OfflineSpeech {
-    /// Loads the models side by side on tokio's blocking threads: some tenths of a second.
+    /// Loads the models side by side on tokio's blocking threads: some tenths of a second. The
+    /// recogniser, the largest, is read and checked, but unpacked afterwards, in the background:
+    /// it is ready before anybody has said a sentence, and the first recognition waits for it.
     ///
     /// # Errors
     ///
@@ -74,15 +76,20 @@ impl OfflineSpeech {
         });
         let recognizer = in_background({
             let models = models.clone();
-            move || Moonshine::load(&models, threads)
+            move || Moonshine::read(&models, threads)
         });
         let silero = in_background(move || wants_silero.then(|| Silero::load(&models)).transpose());
         let (recognizer, synthesizer, silero) = tokio::try_join!(recognizer, synthesizer, silero)?;
-        Ok(Self {
-            recognizer: Arc::new(recognizer),
-            synthesizer: Arc::new(synthesizer),
-            silero: silero.map(Arc::new),
-        })
+        let recognizer = Arc::new(recognizer);
+        tokio::task::spawn_blocking({
+            let recognizer = Arc::clone(&recognizer);
+            move || {
+                if let Err(error) = recognizer.prepare() {
+                    tracing::error!(%error, "the recogniser cannot be used");
+                }
+            }
+        });
+        Ok(Self { recognizer, synthesizer: Arc::new(synthesizer), silero: silero.map(Arc::new) })
     }
 
     /// These ears and this mouth with `model` between them, as a live provider called `offline`.
