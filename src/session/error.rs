@@ -3,7 +3,7 @@
 use antiphon_live::LiveError;
 use antiphon_types::Status;
 
-use super::SessionState;
+use super::{EndReason, SessionState};
 
 /// Why a session did not start.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -18,10 +18,12 @@ pub enum StartError {
     /// Connecting failed.
     #[error("connect failed: {0}")]
     Connect(#[source] LiveError),
-    /// It ended before it had begun: it was stopped while it connected, or whatever ended it came
-    /// while the start hook ran. Of the second [`super::AgentSession::ended`] tells the reason.
-    #[error("ended before it had begun")]
+    /// It was stopped while it connected or while the start hook ran.
+    #[error("stopped before it had begun")]
     Stopped,
+    /// It ended by itself while the start hook ran.
+    #[error("ended before it had begun: {0}")]
+    Ended(EndReason),
 }
 
 /// Why something could not be sent. Nothing was.
@@ -62,6 +64,7 @@ impl StartError {
             Self::InvalidConfig(_) => Status::InvalidArgument,
             Self::Connect(error) => error.status(),
             Self::Stopped => Status::Cancelled,
+            Self::Ended(reason) => reason.status(),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use antiphon_agent::Outcome;
-use antiphon_types::{JsonObject, Usage};
+use antiphon_types::{JsonObject, Status, Usage};
 use serde::Serialize;
 
 /// One event of a session.
@@ -260,6 +260,33 @@ pub enum EndReason {
     Cancelled,
 }
 
+impl EndReason {
+    /// The canonical code.
+    pub fn status(&self) -> Status {
+        match self {
+            Self::Stopped | Self::Idle | Self::Cancelled => Status::Cancelled,
+            Self::Limit { .. } => Status::ResourceExhausted,
+            Self::ProviderClosed { .. } => Status::Unavailable,
+            Self::Failed { .. } => Status::Internal,
+        }
+    }
+}
+
+impl fmt::Display for EndReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stopped => f.write_str("stopped"),
+            Self::Idle => f.write_str("the user was silent too long"),
+            Self::Limit { limit } => write!(f, "the limit {limit} was reached"),
+            Self::ProviderClosed { code, reason } => {
+                write!(f, "closed by the provider: {code} {reason}")
+            }
+            Self::Failed { message } => f.write_str(message),
+            Self::Cancelled => f.write_str("the task or handle that owned it is gone"),
+        }
+    }
+}
+
 /// What is left when a session ended.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
@@ -293,6 +320,8 @@ pub struct SessionStats {
     pub uplink_dropped_ms: u64,
     /// Audio frames of stale replies dropped.
     pub stale_audio_frames: u64,
+    /// Commands to the provider that were lost with the connection they were meant for.
+    pub undelivered_commands: u64,
     /// Tool results that came too late to be sent.
     pub late_tool_results: u64,
     /// Provider events without a meaning here.

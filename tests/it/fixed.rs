@@ -569,9 +569,11 @@ async fn f15_events_that_wait_for_the_start_hook_are_bounded() {
     for item in 0..5_000 {
         far.emit(heard(&format!("u{item}"), TextUpdate::Final(Some("again".into()))));
     }
-    assert!(matches!(start.await.unwrap(), Err(StartError::Stopped)));
-    let reason = session.ended().await.unwrap().reason;
-    assert_eq!(reason, EndReason::Limit { limit: "start_hook".into() });
+    let limit = EndReason::Limit { limit: "start_hook".into() };
+    let error = start.await.unwrap().unwrap_err();
+    assert!(matches!(&error, StartError::Ended(reason) if *reason == limit), "{error}");
+    assert_eq!(error.to_string(), "ended before it had begun: the limit start_hook was reached");
+    assert_eq!(session.ended().await.unwrap().reason, limit);
 }
 
 #[tokio::test(start_paused = true)]

@@ -224,6 +224,16 @@ async fn a_session_starts_again_with_its_id_sink_and_memory_and_nothing_of_befor
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_command_lost_with_its_connection_is_counted() {
+    let mut rig = start().await;
+    rig.far.fail(antiphon::live::LiveError::Transport("reset".into()));
+    rig.session.send_text("are you there?").unwrap();
+    rig.far = rig.provider.far_end().await;
+    rig.settle().await;
+    assert_eq!(rig.session.stats().undelivered_commands, 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn sends_to_a_session_that_does_not_run_are_refused() {
     let (session, ..) = Setup::new().ready();
     assert_eq!(session.send_text("x"), Err(SendError::NotActive));

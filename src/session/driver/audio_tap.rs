@@ -5,7 +5,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -23,6 +23,8 @@ pub(crate) struct AudioTap {
     task: JoinHandle<()>,
     /// Audio of generations below this is void.
     first_valid: Arc<AtomicU64>,
+    /// An interruption found no room among the frames.
+    interrupted: Arc<AtomicBool>,
     dropped: u64,
 }
 
@@ -36,22 +38,29 @@ impl AudioTap {
         let (sender, mut receiver) = mpsc::channel(MAX_FRAMES);
         let first_valid = Arc::new(AtomicU64::new(0));
         let valid = first_valid.clone();
+        let interrupted = Arc::new(AtomicBool::new(false));
+        let missed = interrupted.clone();
         let task = tokio::spawn(inside::run(mark, async move {
             while let Some(tapped) = receiver.recv().await {
-                let call = || match &tapped {
-                    Tapped::Frame(generation, frame) => {
-                        if generation.0 >= valid.load(Ordering::Acquire) {
-                            callbacks.on_audio(frame);
-                        }
+                let call = || {
+                    if missed.swap(false, Ordering::AcqRel) {
+                        callbacks.on_interrupted();
                     }
-                    Tapped::Interrupted => callbacks.on_interrupted(),
+                    match &tapped {
+                        Tapped::Frame(generation, frame) => {
+                            if generation.0 >= valid.load(Ordering::Acquire) {
+                                callbacks.on_audio(frame);
+                            }
+                        }
+                        Tapped::Interrupted => callbacks.on_interrupted(),
+                    }
                 };
                 if catch_unwind(AssertUnwindSafe(call)).is_err() {
                     tracing::warn!("on_audio panicked");
                 }
             }
         }));
-        Self { sender, task, first_valid, dropped: 0 }
+        Self { sender, task, first_valid, interrupted, dropped: 0 }
     }
 
     /// Hands a frame on; dropped when the host does not keep up by far. `false`: it was.
@@ -63,7 +72,10 @@ impl AudioTap {
 
     /// The reply was cut off: the host must forget what it has not played. In order with the audio.
     pub(crate) fn interrupted(&self) {
-        let _ = self.sender.try_send(Tapped::Interrupted);
+        if self.sender.try_send(Tapped::Interrupted).is_err() {
+            // The host is far behind; it hears of it before the next frame, which is void anyway.
+            self.interrupted.store(true, Ordering::Release);
+        }
     }
 
     /// Nothing below `next` is to be heard any more.
@@ -74,5 +86,41 @@ impl AudioTap {
     /// Ends the task after what it still has.
     pub(crate) fn finish(self) -> JoinHandle<()> {
         self.task
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default)]
+    struct Counting {
+        frames: AtomicU64,
+        interruptions: AtomicU64,
+    }
+
+    impl Callbacks for Counting {
+        fn on_audio(&self, _: &AudioFrame) {
+            self.frames.fetch_add(1, Ordering::Relaxed);
+        }
+        fn on_interrupted(&self) {
+            self.interruptions.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_host_that_is_far_behind_hears_of_an_interruption_all_the_same() {
+        let host = Arc::new(Counting::default());
+        let mut tap = AudioTap::spawn(host.clone(), 0);
+        let frame = AudioFrame::from_pcm16(24_000, &[0; 480]);
+        for _ in 0..MAX_FRAMES {
+            assert!(tap.frame(Generation(1), frame.clone()));
+        }
+        tap.interrupted();
+        tap.clear(Generation(2));
+        let task = tap.finish();
+        task.await.unwrap();
+        assert_eq!(host.interruptions.load(Ordering::Relaxed), 1);
+        assert_eq!(host.frames.load(Ordering::Relaxed), 0);
     }
 }

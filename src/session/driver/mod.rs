@@ -411,6 +411,7 @@ impl Driver {
     fn stats(&self) -> SessionStats {
         let mut stats = self.engine.stats();
         stats.uplink_dropped_ms += self.inbox.dropped_ms();
+        stats.undelivered_commands += self.wire.undelivered();
         stats
     }
 
@@ -446,16 +447,18 @@ impl Driver {
             stats: self.stats(),
         };
         let began = end.never_began.is_none();
+        let never_started = match end.never_began {
+            Some(NeverBegan::Connect(error)) => StartError::Connect(error),
+            None if end.reason != EndReason::Stopped => StartError::Ended(end.reason),
+            Some(NeverBegan::Stopped) | None => StartError::Stopped,
+        };
         let sink = ParkedSink {
             sink: self.player.take().and_then(Player::into_sink).filter(|_| self.hosts_sink),
             next_generation: self.engine.next_generation(),
         };
         self.shared.release(sink, began.then_some(record), close_timed_out);
         if let Some(started) = self.started.take() {
-            let _ = started.send(Err(match end.never_began {
-                Some(NeverBegan::Connect(error)) => StartError::Connect(error),
-                Some(NeverBegan::Stopped) | None => StartError::Stopped,
-            }));
+            let _ = started.send(Err(never_started));
         }
     }
 }

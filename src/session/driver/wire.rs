@@ -41,6 +41,7 @@ pub(super) struct Wire {
     outgoing: VecDeque<(LiveCommand, Origin)>,
     converter: Option<Converter>,
     unflushed: bool,
+    undelivered: u64,
 }
 
 /// A connection that is not used any more.
@@ -60,6 +61,7 @@ impl Wire {
             outgoing: VecDeque::new(),
             converter: None,
             unflushed: false,
+            undelivered: 0,
         }
     }
 
@@ -91,7 +93,14 @@ impl Wire {
     pub(super) fn send(&mut self, epoch: u32, command: LiveCommand, origin: Origin) {
         if self.connection.as_ref().is_some_and(|(open, _)| *open == epoch) {
             self.outgoing.push_back((command, origin));
+        } else {
+            self.undelivered += 1;
         }
+    }
+
+    /// Commands that were lost with the connection they were meant for.
+    pub(super) fn undelivered(&self) -> u64 {
+        self.undelivered
     }
 
     /// What comes from the connection.
@@ -221,6 +230,7 @@ impl Wire {
     }
 
     fn forget_stream(&mut self) {
+        self.undelivered += self.outgoing.len() as u64;
         self.outgoing.clear();
         self.converter = None;
         self.unflushed = false;
