@@ -20,6 +20,8 @@
 //!    after that it yields `None` for ever. Recoverable provider errors are [`LiveEvent::Error`].
 //! 5. Dropping the connection closes it. Closing twice is fine.
 
+#[cfg(feature = "acceptor")]
+pub mod acceptor;
 mod command;
 mod config;
 #[cfg(feature = "conformance")]
@@ -50,4 +52,6 @@ pub use provider::{
     Capabilities, ConnectRequest, HistoryItem, HistoryRole, LiveConnection, LiveProvider,
     Resumption,
 };
+#[cfg(feature = "socket")]
+pub use socket::SocketError;
 pub use tungstenite::Utf8Bytes;

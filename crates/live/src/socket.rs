@@ -1,20 +1,15 @@
-//! What both ends of a WebSocket share: the byte stream, its limits, frames, and how it fails.
+//! What both ends of a WebSocket share: limits, frames, and how it fails.
 
-use std::{
-    io,
-    pin::Pin,
-    task::{Context, Poll},
-};
+use std::{io, time::Duration};
 
-use bytes::Bytes;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use antiphon_types::Status;
 use tokio_tungstenite::tungstenite::{
     Error, Message,
     error::{CapacityError, ProtocolError},
     protocol::{CloseFrame, WebSocketConfig, frame::coding::CloseCode},
 };
 
-use crate::{Frame, Transport};
+use crate::Frame;
 
 /// Default limit of a message, and of a frame, in either direction.
 pub(crate) const MAX_MESSAGE: usize = 16 * 1024 * 1024;
@@ -24,7 +19,7 @@ const READ_BUFFER: usize = 8 * 1024;
 /// Frames are gathered up to this many bytes before they are written.
 const WRITE_BUFFER: usize = 16 * 1024;
 /// The longest frame header, that of a masked frame of more than 64 KiB.
-const MAX_HEADER: usize = 14;
+pub(crate) const MAX_HEADER: usize = 14;
 /// The longest reason that a close frame takes.
 const MAX_REASON: usize = 123;
 
@@ -63,16 +58,34 @@ pub enum SocketError {
     /// The transport failed.
     #[error("{0}")]
     Io(String),
+    /// Something did not happen in time.
+    #[error("no {what} within {after:?}")]
+    Timeout {
+        /// What was waited for.
+        what: &'static str,
+        /// For how long.
+        after: Duration,
+    },
 }
 
 impl SocketError {
+    /// The canonical status code.
+    pub fn status(&self) -> Status {
+        match self {
+            Self::Lost(_) | Self::Io(_) => Status::Unavailable,
+            Self::TooLarge { .. } => Status::ResourceExhausted,
+            Self::NotText | Self::Framing(_) => Status::InvalidArgument,
+            Self::Timeout { .. } => Status::DeadlineExceeded,
+        }
+    }
+
     /// The close code to tell the peer, if there is still somebody to tell.
     pub(crate) const fn close_code(&self) -> Option<u16> {
         match self {
             Self::TooLarge { .. } => Some(1009),
             Self::NotText => Some(1007),
             Self::Framing(_) => Some(1002),
-            Self::Lost(_) | Self::Io(_) => None,
+            Self::Lost(_) | Self::Io(_) | Self::Timeout { .. } => None,
         }
     }
 }
@@ -142,101 +155,4 @@ pub(crate) fn to_frame(message: Message) -> Option<Frame> {
         ),
         Message::Frame(_) => return None,
     })
-}
-
-/// The bytes of a frame's payload.
-pub(crate) fn payload_len(frame: &Frame) -> usize {
-    match frame {
-        Frame::Text(text) => text.len(),
-        Frame::Binary(bytes) | Frame::Ping(bytes) | Frame::Pong(bytes) => bytes.len(),
-        Frame::Close(close) => close.as_ref().map_or(0, |(_, reason)| reason.len() + 2),
-    }
-}
-
-/// The bytes of a masked frame on the wire.
-pub(crate) fn wire_len(payload: usize) -> usize {
-    payload
-        + match payload {
-            0..=125 => 6,
-            126..=65_535 => 8,
-            _ => MAX_HEADER,
-        }
-}
-
-/// A transport that counts its bytes, so that the driver knows what the peer took and that it is
-/// alive.
-pub(crate) struct Metered {
-    inner: Box<dyn Transport>,
-    read: u64,
-    written: u64,
-}
-
-impl Metered {
-    pub(crate) fn new(inner: Box<dyn Transport>) -> Self {
-        Self { inner, read: 0, written: 0 }
-    }
-
-    /// Bytes read so far.
-    pub(crate) fn read(&self) -> u64 {
-        self.read
-    }
-
-    /// Bytes that the transport took so far.
-    pub(crate) fn written(&self) -> u64 {
-        self.written
-    }
-}
-
-impl AsyncRead for Metered {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        let before = buf.filled().len();
-        let result = Pin::new(&mut this.inner).poll_read(cx, buf);
-        this.read += (buf.filled().len() - before) as u64;
-        result
-    }
-}
-
-impl AsyncWrite for Metered {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
-        let result = Pin::new(&mut this.inner).poll_write(cx, buf);
-        if let Poll::Ready(Ok(count)) = &result {
-            this.written += *count as u64;
-        }
-        result
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().inner).poll_flush(cx)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().inner).poll_shutdown(cx)
-    }
-}
-
-/// Of an HTTP body the first `limit` bytes.
-pub(crate) async fn body_prefix(mut body: hyper::body::Incoming, limit: usize) -> Bytes {
-    use http_body_util::BodyExt;
-
-    let mut bytes = Vec::new();
-    while let Some(Ok(frame)) = body.frame().await {
-        if let Some(data) = frame.data_ref() {
-            let room = limit - bytes.len();
-            bytes.extend_from_slice(&data[..data.len().min(room)]);
-            if data.len() >= room {
-                break;
-            }
-        }
-    }
-    bytes.into()
 }

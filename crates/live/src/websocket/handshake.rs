@@ -2,7 +2,7 @@
 
 use std::{future::poll_fn, time::Duration};
 
-use http_body_util::Empty;
+use http_body_util::{BodyExt, Empty};
 use hyper::{
     HeaderMap, Request, Response, StatusCode, Uri,
     body::{Bytes, Incoming},
@@ -19,11 +19,8 @@ use tokio_tungstenite::{
     },
 };
 
-use super::{WebSocketOptions, tcp::Address};
-use crate::{
-    Connector, Handshake, LiveError, Refusal, WireProtocol,
-    socket::{Metered, body_prefix, limits},
-};
+use super::{WebSocketOptions, metered::Metered, tcp::Address};
+use crate::{Connector, Handshake, LiveError, Refusal, WireProtocol, socket::limits};
 
 /// The head of an answer may be so long.
 const MAX_HEAD: usize = 64 * 1024;
@@ -163,6 +160,21 @@ async fn refused(
         _ => String::new(),
     };
     protocol.refused(&Refusal::new(status, seconds.map(Duration::from_secs), body))
+}
+
+/// Of an HTTP body the first `limit` bytes.
+async fn body_prefix(mut body: Incoming, limit: usize) -> Bytes {
+    let mut bytes = Vec::new();
+    while let Some(Ok(frame)) = body.frame().await {
+        if let Some(data) = frame.data_ref() {
+            let room = limit - bytes.len();
+            bytes.extend_from_slice(&data[..data.len().min(room)]);
+            if data.len() >= room {
+                break;
+            }
+        }
+    }
+    bytes.into()
 }
 
 /// Whether the answer completes the upgrade (RFC 6455, section 4.1).

@@ -13,10 +13,13 @@ use futures_util::{SinkExt, StreamExt};
 use tokio::time::Sleep;
 use tokio_tungstenite::{WebSocketStream, tungstenite::Message};
 
-use super::WebSocketOptions;
+use super::{
+    WebSocketOptions,
+    metered::{Metered, payload_len, wire_len},
+};
 use crate::{
     Capabilities, Frame, LiveCommand, LiveError, LiveEvent, Outbox, WireProtocol,
-    socket::{Metered, SocketError, close_frame, payload_len, to_frame, to_message, wire_len},
+    socket::{SocketError, close_frame, to_frame, to_message},
 };
 
 /// Messages that are taken in one poll before other work gets its turn.
@@ -127,6 +130,10 @@ impl<P: WireProtocol> Link<P> {
     ) -> Poll<Result<Arc<Capabilities>, LiveError>> {
         for _ in 0..MESSAGES_PER_POLL {
             if let Some(capabilities) = self.take_ready() {
+                // What was said to open the session goes out though nobody polls for a while.
+                if let Poll::Ready(Err(error)) = self.poll_write(cx) {
+                    self.write_error = Some(error);
+                }
                 return Poll::Ready(Ok(capabilities));
             }
             if self.outbox.events.len() > MAX_EARLY_EVENTS {
@@ -443,6 +450,7 @@ fn live_error(error: SocketError) -> LiveError {
     match error {
         SocketError::Lost(reason) => LiveError::Closed { code: LOST, reason },
         SocketError::Io(reason) => LiveError::Transport(reason),
+        SocketError::Timeout { what, after } => LiveError::Timeout { what: what.into(), after },
         other => LiveError::Protocol(other.to_string()),
     }
 }

@@ -23,6 +23,7 @@
 mod connection;
 mod handshake;
 mod link;
+mod metered;
 mod tcp;
 
 use std::{future::poll_fn, time::Duration};

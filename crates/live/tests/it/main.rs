@@ -3,5 +3,7 @@
 // A test that fails by a panic is what we want.
 #![allow(clippy::unwrap_used)]
 
+mod acceptor;
 mod conformance;
+mod tcp;
 mod websocket;
