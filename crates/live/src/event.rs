@@ -3,6 +3,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use antiphon_types::{AudioFrame, ToolCallRequest, Usage};
+use serde_json::Value;
 
 use crate::{Capabilities, Resumption};
 
@@ -127,6 +128,16 @@ pub enum LiveEvent {
     },
     /// A newer handle to resume by.
     Resumable(Resumption),
+    /// What may still be asked for, as the provider tells.
+    RateLimits(Vec<RateLimit>),
+    /// A native event passed on as it came, for hosts that know the provider: the progress of tools
+    /// that it runs itself, who said what, keys of a telephone.
+    Native {
+        /// The provider's own name of the event.
+        kind: Arc<str>,
+        /// The event.
+        payload: Arc<Value>,
+    },
     /// A native event that has no meaning here; counted.
     Ignored {
         /// The provider's own name of the event.
@@ -154,6 +165,8 @@ impl LiveEvent {
             Self::Error(_) => "error",
             Self::GoingAway { .. } => "going_away",
             Self::Resumable(_) => "resumable",
+            Self::RateLimits(_) => "rate_limits",
+            Self::Native { .. } => "native",
             Self::Ignored { .. } => "ignored",
         }
     }
@@ -208,6 +221,32 @@ impl ErrorInfo {
     pub fn for_request(mut self, request: u64) -> Self {
         self.request = Some(request);
         self
+    }
+}
+
+/// One limit of a provider.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct RateLimit {
+    /// What is counted, such as `requests` or `tokens`.
+    pub name: Arc<str>,
+    /// The bound.
+    pub limit: Option<u64>,
+    /// What is left of it.
+    pub remaining: Option<u64>,
+    /// When it is whole again.
+    pub reset_after: Option<Duration>,
+}
+
+impl RateLimit {
+    /// A limit.
+    pub fn new(
+        name: impl Into<Arc<str>>,
+        limit: Option<u64>,
+        remaining: Option<u64>,
+        reset_after: Option<Duration>,
+    ) -> Self {
+        Self { name: name.into(), limit, remaining, reset_after }
     }
 }
 

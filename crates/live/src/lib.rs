@@ -44,7 +44,7 @@ pub use config::{
     WorkflowConfig, WorkflowStep,
 };
 pub use error::LiveError;
-pub use event::{ErrorInfo, LiveEvent, ReplyId, ReplyOutcome, SpeakerInfo, TextUpdate};
+pub use event::{ErrorInfo, LiveEvent, RateLimit, ReplyId, ReplyOutcome, SpeakerInfo, TextUpdate};
 pub use protocol::{
     Connector, Frame, Handshake, Outbox, Refusal, Secrets, Transport, WireProtocol,
 };

@@ -1,4 +1,5 @@
 //! Tests of the OpenAI provider.
 #![allow(missing_docs, clippy::unwrap_used)]
 
+mod client;
 mod wire;

@@ -1,0 +1,215 @@
+//! The provider: configurations to connections.
+
+use std::{
+    fmt,
+    sync::Arc,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use antiphon_live::{
+    Capabilities, ConnectRequest, Connector, LiveConfig, LiveConnection, LiveError, LiveProvider,
+    Secrets,
+    websocket::{self, TcpConnector, WebSocketOptions},
+};
+use async_trait::async_trait;
+
+use crate::{
+    client::{Client, NAME, model_of},
+    wire::Dialect,
+};
+
+/// OpenAI Realtime over WebSocket, and servers that speak like it.
+///
+/// A session needs a key: [`LiveConfig::api_key`], or [`LiveConfig::bearer`] where it is made for
+/// each connection. An ephemeral secret (`ek_…`, see [`crate::ClientSecretRequest`]) is a key like
+/// any other.
+///
+/// # What the configuration becomes
+///
+/// | [`LiveConfig`] | on the wire |
+/// |---|---|
+/// | `model`, `fallback_model` | the query of the address; the second is tried when connecting with the first fails. Default: `gpt-realtime-2` |
+/// | `api_key`, `bearer` | `Authorization: Bearer`, at Azure `api-key` |
+/// | `endpoint` | the address: `ws`, `wss`, `http` or `https`; a path is completed where it has none or ends with `/v1` |
+/// | `voice` | `audio.output.voice`; `voice_…` is a custom one |
+/// | `instructions`, `refinement`, `vocabulary_hint`, `locale` | `instructions`, one after the other; without any of them the server keeps its own |
+/// | `vocabulary_hint`, `locale` | also the transcriber's `prompt` and `language` |
+/// | `voice_activity` | `turn_detection`: `Auto` is `server_vad`, or `semantic_vad` by option; `Manual` and `Off` are `null` |
+/// | `policies.input_transcription` | `transcription`, by default with `gpt-4o-mini-transcribe`; at Azure only with the option `transcription_model`, which names a deployment there |
+/// | `policies.output_transcription` | off: the words of the voice are not told |
+/// | `policies.activity` | sensitivities other than medium: `threshold` 0.7 or 0.3, `silence_duration_ms` 800 or 300, or `eagerness`; `prefix_padding`, `silence`; no interruption is `interrupt_response: false` |
+/// | `policies.thinking` | `reasoning.effort`, for models that reason |
+/// | `policies.context_compression` | other than the default: `truncation` |
+/// | `tools` | `tools` |
+/// | `speaker.diarization` | a transcriber that tells speakers apart; they come as [`antiphon_live::LiveEvent::Native`] |
+/// | `connect_timeout` | the whole of connecting |
+/// | `affective_dialog`, `region`, `activity.coverage` | nothing |
+///
+/// Options, in `options` or `provider_options`:
+///
+/// | option | value |
+/// |---|---|
+/// | `dialect` | `ga`, `beta`, `azure`, `azure_preview`, `xai`; mostly the address tells |
+/// | `api_version` | of Azure's preview |
+/// | `organization`, `project`, `safety_identifier` | headers |
+/// | `output_modality` | `audio` or `text` |
+/// | `input_audio_format`, `output_audio_format` | `pcm16` (24,000 Hz), `g711_ulaw`, `g711_alaw` |
+/// | `input_audio_rate`, `output_audio_rate` | xAI only |
+/// | `turn_detection` | `server_vad` or `semantic_vad` |
+/// | `eagerness`, `vad_threshold`, `idle_timeout_ms`, `create_response` | of turn detection |
+/// | `transcription_model`, `transcription_prompt`, `transcription_delay` | of the user's transcript |
+/// | `noise_reduction` | `near_field` or `far_field` |
+/// | `speed` | 0.25 to 1.5 |
+/// | `max_output_tokens` | 1 to 4,096, or `inf` |
+/// | `tool_choice`, `parallel_tool_calls`, `reasoning_effort`, `include`, `prompt`, `tracing`, `truncation` | as in the protocol |
+/// | `mcp_servers` | a list of `mcp` tools, which the service runs itself. A request for approval is refused and told as an error: nobody here can be asked |
+///
+/// # What it does its own way
+///
+/// - `say` asks the model to speak the text word for word. It nearly always does.
+/// - With [`antiphon_live::VoiceActivity::Auto`], `end_audio` sends as much silence as ends a turn.
+/// - A turn by hand of less than 100 ms is refused, as the server would.
+/// - An interrupted reply is told as interrupted when the user begins to speak, not when the server
+///   has stopped it.
+/// - The user's transcripts come in the order of what was said, however the server sends them.
+///
+/// # Example
+///
+/// ```no_run
+/// use antiphon_live::{
+///     ConnectRequest, LiveCommand, LiveConfig, LiveError, LiveEvent, LiveProvider, TextUpdate,
+/// };
+/// use antiphon_openai::OpenAi;
+/// use futures_util::{SinkExt, StreamExt};
+///
+/// # async fn example(key: String) -> Result<(), LiveError> {
+/// let config = LiveConfig::new()
+///     .api_key(key)
+///     .model("gpt-realtime-2")
+///     .voice("marin")
+///     .instructions("You are a friendly receptionist. Be brief.");
+/// let request = ConnectRequest::new(config.into());
+/// let mut connection = OpenAi::new().connect(request).await?;
+///
+/// let text = "Good morning! Are you open on Sundays?".to_owned();
+/// connection.send(LiveCommand::Text { text, reply: true }).await?;
+/// while let Some(event) = connection.next().await {
+///     match event? {
+///         LiveEvent::Audio { frame, .. } => println!("{:?} of voice", frame.duration()),
+///         LiveEvent::OutputTranscript { text: TextUpdate::Final(Some(text)), .. } => {
+///             println!("{text}");
+///         }
+///         LiveEvent::ReplyDone { .. } => break,
+///         _ => {}
+///     }
+/// }
+/// connection.close().await
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct OpenAi {
+    dialect: Option<Dialect>,
+    connector: Arc<dyn Connector>,
+    options: WebSocketOptions,
+}
+
+impl Default for OpenAi {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl OpenAi {
+    /// Over TCP and TLS, in the dialect that the address tells.
+    pub fn new() -> Self {
+        Self {
+            dialect: None,
+            connector: Arc::new(TcpConnector::new()),
+            options: WebSocketOptions::default(),
+        }
+    }
+
+    /// Sets the dialect of connections whose configuration does not name one.
+    pub fn dialect(mut self, dialect: Dialect) -> Self {
+        self.dialect = Some(dialect);
+        self
+    }
+
+    /// Sets where the bytes of connections come from.
+    pub fn connector(mut self, connector: impl Connector) -> Self {
+        self.connector = Arc::new(connector);
+        self
+    }
+
+    /// Sets how the WebSocket behaves.
+    pub fn websocket(mut self, options: WebSocketOptions) -> Self {
+        self.options = options;
+        self
+    }
+
+    async fn connect_with(
+        &self,
+        request: &ConnectRequest,
+        secrets: Secrets,
+        model: Option<&str>,
+    ) -> Result<Box<dyn LiveConnection>, LiveError> {
+        let mut client = Client::with_model(&request.config, self.dialect, model)?
+            .history(request.history.clone());
+        if let Ok(time) = SystemTime::now().duration_since(UNIX_EPOCH) {
+            client = client.unix_time(time);
+        }
+        websocket::connect(client, request, secrets, &*self.connector, &self.options).await
+    }
+}
+
+impl fmt::Debug for OpenAi {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenAi").field("dialect", &self.dialect).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl LiveProvider for OpenAi {
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    fn model(&self, config: &LiveConfig) -> Arc<str> {
+        model_of(config, self.dialect)
+    }
+
+    fn capabilities(&self, config: &LiveConfig) -> Result<Capabilities, LiveError> {
+        let client = Client::new(config, self.dialect)?;
+        Ok(Capabilities::clone(client.capabilities()))
+    }
+
+    async fn connect(&self, request: ConnectRequest) -> Result<Box<dyn LiveConnection>, LiveError> {
+        let secrets = Secrets::resolve(&request.config).await?;
+        let error = match self.connect_with(&request, secrets.clone(), None).await {
+            Ok(connection) => return Ok(connection),
+            Err(error) => error,
+        };
+        let first = self.model(&request.config);
+        let second = request.config.fallback_model.as_deref().map(str::trim);
+        let second = second.filter(|second| !second.is_empty() && **second != *first);
+        match second {
+            // Another model has no other key.
+            Some(second) if !is_of_the_caller(&error) => {
+                tracing::warn!(%error, model = second, "connecting with the fallback model");
+                self.connect_with(&request, secrets, Some(second)).await
+            }
+            _ => Err(error),
+        }
+    }
+}
+
+/// Whether connecting failed for a reason that no model changes.
+fn is_of_the_caller(error: &LiveError) -> bool {
+    matches!(
+        error,
+        LiveError::MissingApiKey { .. }
+            | LiveError::MissingEndpoint { .. }
+            | LiveError::Unsupported { .. }
+            | LiveError::NoResumableSession
+    )
+}

@@ -1,0 +1,10 @@
+//! The client half, frame by frame.
+
+mod audio;
+mod errors;
+mod random;
+mod replies;
+mod setup;
+mod talk;
+mod tools;
+mod user;
