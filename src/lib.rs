@@ -16,6 +16,8 @@ pub mod tools;
 pub mod providers {
     #[cfg(feature = "cascade")]
     pub use antiphon_cascade as cascade;
+    #[cfg(feature = "openai")]
+    pub use antiphon_openai as openai;
 }
 
 /// The README's code, compiled.
