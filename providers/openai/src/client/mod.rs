@@ -7,9 +7,11 @@ mod events;
 mod hearing;
 mod history;
 mod options;
+mod refusals;
 mod replies;
 mod requests;
 mod settings;
+mod speaking;
 
 use std::{
     collections::VecDeque,
@@ -46,6 +48,8 @@ const SESSION_ANSWER: Duration = Duration::from_secs(5);
 const STOP_BY_ITSELF: Duration = Duration::from_secs(1);
 /// A stopped reply that the server does not end is ended here after this.
 const STOP_ANSWER: Duration = Duration::from_secs(5);
+/// A turn that ended during a reply is answered by the server within this, or by our asking.
+const ANSWER_BY_ITSELF: Duration = Duration::from_millis(700);
 /// Before the session's end, so much time is left when that is told.
 const EXPIRY_MARGIN: Duration = Duration::from_secs(60);
 /// Frames one after the other that are no events, before the connection is given up.
@@ -71,6 +75,10 @@ pub struct Client {
     after_tools: bool,
     /// The server is going to answer the user's turn by itself.
     server_turn: bool,
+    /// A turn of the user ended during a reply, which the server may leave without an answer.
+    passed_over: bool,
+    /// When that turn is answered by our asking.
+    answer_at: Option<Instant>,
     /// Names of the tools that were declared.
     declared: Vec<String>,
     /// Items that were cut, by our number.
@@ -145,6 +153,8 @@ impl Client {
             held: Vec::new(),
             after_tools: false,
             server_turn: false,
+            passed_over: false,
+            answer_at: None,
             declared,
             cuts: VecDeque::new(),
             last_event: 0,
@@ -271,6 +281,10 @@ impl WireProtocol for Client {
             self.expiry = None;
             out.events.push_back(LiveEvent::GoingAway { time_left: Some(EXPIRY_MARGIN) });
         }
+        if self.answer_at.is_some_and(|at| at <= now) {
+            self.answer_at = None;
+            self.requests.want(Wanted::default());
+        }
         self.end_stopped_reply(now, out);
         self.pump(now, out);
         Ok(())
@@ -286,6 +300,7 @@ impl WireProtocol for Client {
             self.requests.deadline(active.is_some()),
             self.hearing.deadline(),
             active.and_then(|reply| reply.end_by),
+            self.answer_at,
             self.expiry,
         ];
         others.into_iter().flatten().chain(phase).min()

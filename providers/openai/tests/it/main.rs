@@ -1,5 +1,6 @@
 //! Tests of the OpenAI provider.
 #![allow(missing_docs, clippy::unwrap_used)]
 
+mod allocations;
 mod client;
 mod wire;

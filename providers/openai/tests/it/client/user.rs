@@ -300,3 +300,24 @@ fn a_text_without_end_is_refused() {
     }
     assert!(talk.sent().is_empty());
 }
+
+#[test]
+fn a_turn_during_a_reply_that_may_not_be_interrupted_is_answered_afterwards() {
+    let mut config = LiveConfig::new();
+    config.policies.activity.handling = ActivityHandling::NoInterruption;
+    let mut talk = Talk::ready(&config);
+    talk.created("a");
+    talk.committed("u", None);
+    talk.done("a", "completed");
+    talk.pass(Duration::from_secs(1));
+    let create = talk.sent_one();
+    talk.created_for("b", &create);
+    talk.committed("v", Some("u"));
+    talk.done("b", "completed");
+    // Here the server does it by itself.
+    talk.created("c");
+    talk.pass(Duration::from_secs(1));
+    talk.done("c", "completed");
+    talk.pass(Duration::from_secs(60));
+    assert!(talk.sent().is_empty());
+}

@@ -1,0 +1,74 @@
+//! What the server refuses: a request for a reply, the session, or nothing that matters.
+
+use std::time::Instant;
+
+use antiphon_live::{ErrorInfo, LiveError, LiveEvent, Outbox};
+
+use super::{Client, Phase, errors, ignored, requests};
+use crate::wire::ApiError;
+
+impl Client {
+    pub(super) fn on_error(
+        &mut self,
+        error: &ApiError,
+        now: Instant,
+        out: &mut Outbox,
+    ) -> Result<(), LiveError> {
+        if let Some(fatal) = errors::fatal(error) {
+            return Err(fatal);
+        }
+        self.told = Some(error.clone());
+        match self.phase {
+            Phase::Ready => {}
+            Phase::Asked { with_voice: true, .. }
+                if error.code.as_deref() == Some(errors::CANNOT_UPDATE_VOICE) =>
+            {
+                self.ask_for_session(false, now, out);
+                return Ok(());
+            }
+            Phase::Asked { .. } => return Err(errors::refused_session(error)),
+            // It may be followed by a close that says more.
+            Phase::New | Phase::Opened { .. } => return Ok(()),
+        }
+        let answered = self.refused_request(error);
+        if answered && error.code.as_deref() == Some(errors::ALREADY_ACTIVE) {
+            let known = self.replies.active.is_some();
+            if let Some(given_up) = self.requests.put_back(now, known) {
+                self.fail_request(&given_up, errors::ALREADY_ACTIVE, &error.message, out);
+            }
+            return Ok(());
+        }
+        if answered {
+            let sent = self.requests.in_flight.take();
+            if let Some(sent) = sent.filter(|sent| !sent.cancelled) {
+                let code = error.code.as_deref().unwrap_or(&error.kind);
+                self.fail_request(&sent.wanted, code, &error.message, out);
+            }
+            self.pump(now, out);
+            return Ok(());
+        }
+        if errors::is_nothing_to_truncate(error)
+            && let Some(event_id) = &error.event_id
+        {
+            self.delete_uncuttable(event_id, out);
+        }
+        let code = error.code.as_deref().unwrap_or(&error.kind);
+        if errors::is_benign(error) || code == errors::ALREADY_ACTIVE {
+            out.events.push_back(ignored(code));
+            return Ok(());
+        }
+        let code = if code.is_empty() { "error" } else { code };
+        out.events.push_back(LiveEvent::Error(ErrorInfo::new(code, errors::describe(error))));
+        Ok(())
+    }
+
+    /// Whether an error refuses the request for a reply that is in flight. Where the server does
+    /// not say which of our events it means, only its code can tell (quirk 8).
+    fn refused_request(&self, error: &ApiError) -> bool {
+        let Some(sent) = &self.requests.in_flight else { return false };
+        match &error.event_id {
+            Some(id) => requests::number_of(id) == Some(sent.number),
+            None => error.code.as_deref() == Some(errors::ALREADY_ACTIVE),
+        }
+    }
+}
