@@ -48,7 +48,7 @@ impl Parts {
         utterance.audio = resample(utterance.audio, self.recognizer.sample_rate_hz())?;
         let transcript = self.in_time(self.recognizer.recognize(utterance)).await?;
         let transcript = transcript.map_err(|error| error.to_string())?;
-        Ok(JobOutput::Transcript(transcript.text))
+        Ok(JobOutput::Transcript(transcript))
     }
 
     async fn generate(

@@ -16,5 +16,6 @@ mod speech;
 
 pub use provider::{CascadeProvider, CascadeProviderBuilder};
 pub use speech::{
-    Recognizer, SpeechError, SpeechRequest, SpeechStream, Synthesizer, Transcript, Utterance,
+    Alternative, Recognizer, SpeechError, SpeechRequest, SpeechStream, Synthesizer, Transcript,
+    Utterance,
 };

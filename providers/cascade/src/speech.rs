@@ -5,6 +5,7 @@ use std::{pin::Pin, sync::Arc};
 use antiphon_types::{AudioFrame, Status};
 use async_trait::async_trait;
 use futures_core::Stream;
+use serde::{Deserialize, Serialize};
 
 /// Turns speech into words. Must not block its thread: blocking inference runs on a pool of its
 /// own.
@@ -47,12 +48,61 @@ impl Utterance {
 pub struct Transcript {
     /// The words; empty when there were none.
     pub text: String,
+    /// What else may have been said, the likeliest first: for models that can tell from what is
+    /// asked of them which reading makes sense. None for partial results.
+    pub alternatives: Vec<Alternative>,
 }
 
 impl Transcript {
     /// These words.
     pub fn new(text: impl Into<String>) -> Self {
-        Self { text: text.into() }
+        Self { text: text.into(), alternatives: Vec::new() }
+    }
+
+    /// This and what was said after it, as one. Of what else may have been said, the likeliest stay.
+    pub(crate) fn followed_by(self, after: Self) -> Self {
+        let joined = |before: &str, after: &str| match (before.trim(), after.trim()) {
+            ("", text) | (text, "") => text.to_owned(),
+            (before, after) => format!("{before} {after}"),
+        };
+        let mut alternatives: Vec<Alternative> =
+            self.alternatives
+                .iter()
+                .map(|other| Alternative::new(joined(&other.text, &after.text), other.log_ratio))
+                .chain(after.alternatives.iter().map(|other| {
+                    Alternative::new(joined(&self.text, &other.text), other.log_ratio)
+                }))
+                .collect();
+        alternatives.sort_by(|a, b| b.log_ratio.total_cmp(&a.log_ratio));
+        alternatives.truncate(MOST_ALTERNATIVES);
+        Self { text: joined(&self.text, &after.text), alternatives }
+    }
+}
+
+/// Alternatives of words that were put together from parts.
+const MOST_ALTERNATIVES: usize = 8;
+
+/// Another reading of what was said.
+///
+/// The model finds those of a spoken message in its metadata, as a list of
+/// `{"text": "...", "logRatio": -0.7}` under [`Alternative::METADATA`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct Alternative {
+    /// The words.
+    pub text: String,
+    /// How likely it is beside the first reading: the natural logarithm of the ratio, at most 0.
+    pub log_ratio: f32,
+}
+
+impl Alternative {
+    /// The key in a user message's metadata under which alternatives stand.
+    pub const METADATA: &str = "speechAlternatives";
+
+    /// These words, so much less likely than the first reading.
+    pub fn new(text: impl Into<String>, log_ratio: f32) -> Self {
+        Self { text: text.into(), log_ratio }
     }
 }
 

@@ -11,7 +11,7 @@ use antiphon_live::{LiveEvent, TextUpdate, VoiceActivity};
 use antiphon_types::AudioFrame;
 
 use super::{Job, JobId, JobOutput, Outputs, Settings};
-use crate::Utterance;
+use crate::{Transcript, Utterance};
 
 /// A partial transcript is made at most so often, in the time of the audio.
 const PARTIAL_EVERY: Duration = Duration::from_millis(500);
@@ -33,14 +33,14 @@ const DETECTOR_LAG: Duration = Duration::from_secs(1);
 const MAX_CLOSED: usize = 8;
 
 /// What was heard, for the conversation.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq)]
 pub(crate) enum Heard {
     /// The user begins to speak.
     Started,
     /// The user stopped.
     Stopped,
     /// These are the words.
-    Turn(String),
+    Turn(Transcript),
 }
 
 /// The listening half of a connection.
@@ -93,7 +93,7 @@ struct Closed {
 
 struct Segment {
     job: JobId,
-    text: Option<String>,
+    words: Option<Transcript>,
 }
 
 impl Ears {
@@ -225,15 +225,15 @@ impl Ears {
         if let Some(open) = &mut self.open {
             if open.partial == Some(job) {
                 open.partial = None;
-                if let JobOutput::Transcript(text) = output {
-                    self.show(text, out);
+                if let JobOutput::Transcript(words) = output {
+                    self.show(&words.text, out);
                 }
                 return true;
             }
             if open.early.as_ref().is_some_and(|early| early.job == job) {
                 match output {
-                    JobOutput::Transcript(text) => {
-                        open.early = Some(Segment { job, text: Some(text.clone()) });
+                    JobOutput::Transcript(words) => {
+                        open.early = Some(Segment { job, words: Some(words.clone()) });
                     }
                     // When the user has really finished it is tried once more.
                     _ => open.early = None,
@@ -247,12 +247,12 @@ impl Ears {
             return false;
         };
         match output {
-            JobOutput::Transcript(text) => segment.text = Some(text.clone()),
+            JobOutput::Transcript(words) => segment.words = Some(words.clone()),
             JobOutput::Failed(message) => {
                 out.error("recognizer", message);
-                segment.text = Some(String::new());
+                segment.words = Some(Transcript::default());
             }
-            _ => segment.text = Some(String::new()),
+            _ => segment.words = Some(Transcript::default()),
         }
         self.deliver(out);
         true
@@ -329,7 +329,7 @@ impl Ears {
             let from = open.segment_start;
             let job = out.start(self.recognize(from, position, true));
             if let Some(open) = &mut self.open {
-                open.early = Some(Segment { job, text: None });
+                open.early = Some(Segment { job, words: None });
             }
             return;
         }
@@ -389,7 +389,7 @@ impl Ears {
         let cut = from + quietest(samples, self.settings.input.sample_rate_hz()) as u64;
         let job = out.start(self.recognize(from, cut, true));
         if let Some(open) = &mut self.open {
-            open.segments.push(Segment { job, text: None });
+            open.segments.push(Segment { job, words: None });
             open.segment_start = cut;
         }
     }
@@ -430,7 +430,7 @@ impl Ears {
             Some(early) => open.segments.push(early),
             None if position > open.segment_start => {
                 let job = out.start(self.recognize(open.segment_start, position, true));
-                open.segments.push(Segment { job, text: None });
+                open.segments.push(Segment { job, words: None });
             }
             None => {}
         }
@@ -453,14 +453,17 @@ impl Ears {
     /// Hands over utterances whose words are complete, in order.
     fn deliver(&mut self, out: &mut Outputs) {
         while let Some(closed) = self.closed.front() {
-            let texts = closed.segments.iter().map(|segment| segment.text.as_deref());
-            let Some(text) = join(texts) else { return };
-            let Some(Closed { item, asked, .. }) = self.closed.pop_front() else { return };
-            if self.settings.input_transcripts {
-                out.event(transcript(item, TextUpdate::Final(Some(text.clone()))));
+            if closed.segments.iter().any(|segment| segment.words.is_none()) {
+                return;
             }
-            if !text.is_empty() {
-                self.heard.push_back(Heard::Turn(text));
+            let Some(Closed { item, asked, segments }) = self.closed.pop_front() else { return };
+            let words = segments.into_iter().filter_map(|segment| segment.words);
+            let words = words.fold(Transcript::default(), Transcript::followed_by);
+            if self.settings.input_transcripts {
+                out.event(transcript(item, TextUpdate::Final(Some(words.text.clone()))));
+            }
+            if !words.text.is_empty() {
+                self.heard.push_back(Heard::Turn(words));
             } else if asked {
                 out.error("no_speech", "there were no words in the user's turn");
             }
@@ -470,9 +473,9 @@ impl Ears {
     /// Shows a partial result.
     fn show(&mut self, text: &str, out: &mut Outputs) {
         let Some(open) = &mut self.open else { return };
-        let earlier = open.segments.iter().map(|segment| segment.text.as_deref());
-        let known = earlier.chain([Some(text)]).filter(Option::is_some);
-        let text = join(known).unwrap_or_default();
+        let earlier = open.segments.iter().filter_map(|segment| segment.words.as_ref());
+        let known = earlier.map(|words| words.text.trim()).chain([text.trim()]);
+        let text = known.filter(|text| !text.is_empty()).collect::<Vec<_>>().join(" ");
         if text.is_empty() || text == open.shown {
             return;
         }
@@ -522,13 +525,6 @@ impl Ears {
 
 fn transcript(item: Arc<str>, text: TextUpdate) -> LiveEvent {
     LiveEvent::InputTranscript { item, text, speaker: None }
-}
-
-/// The texts as one; `None` if one of them is not there yet.
-fn join<'a>(texts: impl Iterator<Item = Option<&'a str>>) -> Option<String> {
-    let texts: Option<Vec<&str>> = texts.collect();
-    let words = texts?.into_iter().map(str::trim).filter(|text| !text.is_empty());
-    Some(words.collect::<Vec<_>>().join(" "))
 }
 
 /// The middle of the quietest stretch near the end of `samples`.

@@ -6,6 +6,8 @@ use antiphon_agent::{Message, Part, Role};
 use antiphon_live::{HistoryItem, HistoryRole};
 use antiphon_types::{JsonObject, ToolArguments, ToolCallRequest, ToolResponse};
 
+use crate::{Alternative, Transcript};
+
 /// The conversation, bounded, cut at turn boundaries.
 ///
 /// A model's message with calls stays the last one until all their outputs are in. What is said
@@ -73,7 +75,9 @@ impl History {
         let mut history = Self { entries: VecDeque::new(), limit: limit.max(2), open: Vec::new() };
         for item in earlier {
             match item {
-                HistoryItem::Message { role: HistoryRole::User, text } => history.user(text),
+                HistoryItem::Message { role: HistoryRole::User, text } => {
+                    history.user(Transcript::new(text));
+                }
                 HistoryItem::Message { role: HistoryRole::Agent, text } => {
                     history.insert(Message::text(Role::Model, text).into());
                 }
@@ -105,8 +109,14 @@ impl History {
     }
 
     /// The user said something.
-    pub(crate) fn user(&mut self, text: String) {
-        self.insert(Message::text(Role::User, text).into());
+    pub(crate) fn user(&mut self, words: Transcript) {
+        let mut message = Message::text(Role::User, words.text);
+        if !words.alternatives.is_empty() {
+            let alternatives = serde_json::to_value(words.alternatives).unwrap_or_default();
+            message.metadata =
+                Some(JsonObject::from_iter([(Alternative::METADATA.to_owned(), alternatives)]));
+        }
+        self.insert(message.into());
     }
 
     /// A reply is over. What said nothing and called nothing leaves no trace.
@@ -284,10 +294,10 @@ mod tests {
     #[test]
     fn calls_and_outputs_stand_together_whatever_is_said_meanwhile() {
         let mut history = History::new(20, Vec::new());
-        history.user("send five".into());
+        history.user(Transcript::new("send five"));
         history.model(said("1", "", vec![call("a"), call("b")]));
         history.model(said("2", "Send five?", vec![]));
-        history.user("yes".into());
+        history.user(Transcript::new("yes"));
         assert_eq!(history.tool_output(output("b")), Accepted::Waiting);
         assert_eq!(history.tool_output(output("b")), Accepted::Unknown);
         assert_eq!(history.tool_output(output("a")), Accepted::All { silent: false });
@@ -322,7 +332,7 @@ mod tests {
     fn long_conversations_are_cut_before_a_user_message() {
         let mut history = History::new(5, Vec::new());
         for turn in 0..40 {
-            history.user(format!("question {turn}"));
+            history.user(Transcript::new(format!("question {turn}")));
             history.model(said("1", "", vec![call("a")]));
             assert_eq!(history.tool_output(output("a")), Accepted::All { silent: false });
             history.model(said("2", "answer", vec![]));
@@ -334,7 +344,7 @@ mod tests {
     #[test]
     fn one_endless_turn_is_bounded_and_never_begins_with_an_output() {
         let mut history = History::new(6, Vec::new());
-        history.user("go".into());
+        history.user(Transcript::new("go"));
         for _ in 0..40 {
             history.model(said("1", "", vec![call("a")]));
             assert!(history.entries.len() <= 6);

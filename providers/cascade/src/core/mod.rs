@@ -26,7 +26,7 @@ use self::{
     history::{Accepted, History},
     reply::Reply,
 };
-use crate::{SpeechRequest, Utterance};
+use crate::{SpeechRequest, Transcript, Utterance};
 
 mod ears;
 mod history;
@@ -83,7 +83,7 @@ pub(crate) enum Job {
 #[derive(Clone, Debug)]
 pub(crate) enum JobOutput {
     /// The words of a [`Job::Recognize`]; nothing follows.
-    Transcript(String),
+    Transcript(Transcript),
     /// A piece of a [`Job::Generate`].
     Chunk(ModelChunk),
     /// A piece of a [`Job::Synthesize`].
@@ -171,7 +171,7 @@ pub(crate) struct Core {
 #[derive(Debug)]
 enum Waiting {
     /// The user said or wrote something that is to be answered.
-    Turn { text: String, spoken: bool },
+    Turn { words: Transcript, spoken: bool },
     /// The host wrote something for the conversation only.
     Note(String),
     /// The host wants a reply.
@@ -242,7 +242,8 @@ impl Core {
             LiveCommand::ActivityStart => self.ears.start(&mut self.out),
             LiveCommand::ActivityEnd => self.ears.stop(&mut self.out),
             LiveCommand::Text { text, reply: true } => {
-                self.enqueue(Waiting::Turn { text, spoken: false }, None);
+                let words = Transcript::new(text);
+                self.enqueue(Waiting::Turn { words, spoken: false }, None);
             }
             LiveCommand::Text { text, reply: false } => self.enqueue(Waiting::Note(text), None),
             LiveCommand::CreateReply { request } => {
@@ -305,7 +306,7 @@ impl Core {
             match heard {
                 Heard::Started => self.interrupt(),
                 Heard::Stopped => self.hold = false,
-                Heard::Turn(text) => self.take_spoken(text),
+                Heard::Turn(words) => self.take_spoken(words),
             }
         }
         self.advance();
@@ -313,13 +314,12 @@ impl Core {
 
     /// The user's words wait for their turn; joined to those before if these were not answered
     /// yet, since it was one thing said with a pause.
-    fn take_spoken(&mut self, text: String) {
-        if let Some(Waiting::Turn { text: before, spoken: true }) = self.queue.back_mut() {
-            before.push(' ');
-            before.push_str(&text);
+    fn take_spoken(&mut self, words: Transcript) {
+        if let Some(Waiting::Turn { words: before, spoken: true }) = self.queue.back_mut() {
+            *before = std::mem::take(before).followed_by(words);
             return;
         }
-        self.enqueue(Waiting::Turn { text, spoken: true }, None);
+        self.enqueue(Waiting::Turn { words, spoken: true }, None);
     }
 
     fn enqueue(&mut self, waiting: Waiting, request: Option<u64>) {
@@ -419,9 +419,9 @@ impl Core {
             return false;
         }
         match self.queue.pop_front() {
-            Some(Waiting::Note(text)) => self.history.user(text),
-            Some(Waiting::Turn { text, .. }) => {
-                self.history.user(text);
+            Some(Waiting::Note(text)) => self.history.user(Transcript::new(text)),
+            Some(Waiting::Turn { words, .. }) => {
+                self.history.user(words);
                 self.generate(None);
             }
             Some(Waiting::Create { request }) => self.generate(Some(request)),
@@ -441,7 +441,8 @@ impl Core {
             Waiting::Create { .. } => false,
         });
         match next.and_then(|index| self.queue.remove(index)) {
-            Some(Waiting::Turn { text, .. } | Waiting::Note(text)) => self.history.user(text),
+            Some(Waiting::Turn { words, .. }) => self.history.user(words),
+            Some(Waiting::Note(text)) => self.history.user(Transcript::new(text)),
             Some(Waiting::Say { request, text }) => self.say(request, &text),
             _ => return false,
         }

@@ -1,6 +1,7 @@
 //! Ears: the Moonshine recogniser for English.
 
 mod cuts;
+mod search;
 mod tokenizer;
 
 use std::{
@@ -11,22 +12,26 @@ use std::{
 use antiphon_types::Status;
 use async_trait::async_trait;
 use rten::{NodeId, ThreadPool, Value, ValueOrView};
-use rten_tensor::NdTensor;
+use rten_tensor::{Layout, NdTensor};
 
 use super::{
     OfflineError,
     inference::{GivenUp, Lane, Network, unusable},
     models::{ModelDirectory, ModelFile},
 };
-use crate::{Recognizer, SpeechError, Transcript, Utterance};
+use crate::{Alternative, Recognizer, SpeechError, Transcript, Utterance};
 use cuts::pieces;
+use search::{Bounds, Speller};
 use tokenizer::Tokenizer;
 
 const NAME: &str = "moonshine";
 const SAMPLE_RATE_HZ: u32 = 16_000;
 
 /// The Moonshine "tiny" model for English: an encoder over raw 16 kHz audio and a decoder that
-/// spells the words, token by token, always taking the likeliest.
+/// spells the words, token by token.
+///
+/// A finished utterance of one piece is given with the other readings that were nearly as likely
+/// ([`Transcript::alternatives`]). Partial results and long speech take the likeliest token each time.
 ///
 /// Utterances of more than 30 seconds are cut at their quietest places. Memory is shared by all
 /// sessions that use one `Moonshine`.
@@ -87,23 +92,27 @@ impl Recognizer for Moonshine {
             return Ok(Transcript::default());
         }
         let networks = Arc::clone(&self.networks);
-        let text = self
-            .lane
+        self.lane
             .run(move |threads, given_up| {
                 let networks = networks.get().map_err(|error| {
                     SpeechError::new(NAME, Status::FailedPrecondition, error.to_string())
                 })?;
+                let pieces = pieces(&samples);
+                let wants_alternatives = utterance.last && pieces.len() == 1;
                 let mut words = Vec::new();
-                for piece in pieces(&samples) {
-                    let text = networks.transcribe(&samples[piece], threads, given_up)?;
+                for piece in pieces {
+                    let heard = networks.listen(&samples[piece], threads, given_up)?;
+                    if wants_alternatives {
+                        return networks.readings(heard);
+                    }
+                    let text = networks.likeliest(heard)?;
                     if !text.is_empty() {
                         words.push(text);
                     }
                 }
-                Ok(words.join(" "))
+                Ok(Transcript::new(words.join(" ")))
             })
-            .await?;
-        Ok(Transcript::new(text))
+            .await
     }
 }
 
@@ -201,22 +210,46 @@ impl Networks {
         Ok(Self { encoder, encoder_ports, decoder, decoder_ports, tokenizer })
     }
 
-    /// The words in one piece of at most 30 seconds.
-    fn transcribe(
-        &self,
+    /// One piece of at most 30 seconds, ready to be spelled.
+    fn listen<'a>(
+        &'a self,
         samples: &[f32],
-        threads: &Arc<ThreadPool>,
-        given_up: &GivenUp,
-    ) -> Result<String, SpeechError> {
+        threads: &'a Arc<ThreadPool>,
+        given_up: &'a GivenUp,
+    ) -> Result<Hearing<'a>, SpeechError> {
         given_up.check(NAME)?;
         let mut padded = vec![0.0; LEAD + samples.len() + TAIL];
         padded[LEAD..LEAD + samples.len()].copy_from_slice(samples);
         let length = padded.len();
         let mask = NdTensor::full([1, length], 1_i32);
-
         let encoded = self.encode(NdTensor::from_data([1, length], padded), &mask, threads)?;
-        let tokens = self.decode(&encoded, &mask, most_tokens(length), threads, given_up)?;
+        Ok(Hearing { networks: self, threads, given_up, encoded, mask, of_audio: Vec::new() })
+    }
+
+    /// The words, by the likeliest token each time.
+    fn likeliest(&self, mut heard: Hearing) -> Result<String, SpeechError> {
+        let bounds = heard.bounds();
+        let tokens = search::likeliest(&mut heard, bounds)?;
         Ok(self.tokenizer.text(&tokens))
+    }
+
+    /// The words, and what else may have been said.
+    fn readings(&self, mut heard: Hearing) -> Result<Transcript, SpeechError> {
+        let bounds = heard.bounds();
+        let mut readings = search::readings(&mut heard, bounds)?
+            .into_iter()
+            .map(|reading| (self.tokenizer.text(&reading.tokens), reading.log_probability));
+        let Some((text, best)) = readings.next() else { return Ok(Transcript::default()) };
+        let mut transcript = Transcript::new(text);
+        for (text, log_probability) in readings {
+            // Other tokens may spell the same words.
+            let known = text == transcript.text
+                || transcript.alternatives.iter().any(|other| other.text == text);
+            if !known && !text.is_empty() {
+                transcript.alternatives.push(Alternative::new(text, log_probability - best));
+            }
+        }
+        Ok(transcript)
     }
 
     fn encode(
@@ -233,58 +266,71 @@ impl Networks {
         let mut outputs = self.encoder.run(inputs, &[ports.encoded], threads)?;
         outputs.pop().ok_or_else(|| self.encoder.surprise("it has no output"))
     }
+}
 
-    fn decode(
-        &self,
-        encoded: &Value,
-        mask: &NdTensor<i32, 2>,
-        most: usize,
-        threads: &Arc<ThreadPool>,
-        given_up: &GivenUp,
-    ) -> Result<Vec<i32>, SpeechError> {
-        let ports = &self.decoder_ports;
+/// A piece of audio that the decoder spells.
+struct Hearing<'a> {
+    networks: &'a Networks,
+    threads: &'a Arc<ThreadPool>,
+    given_up: &'a GivenUp,
+    encoded: Value,
+    mask: NdTensor<i32, 2>,
+    /// What the decoder knows of the audio, made in the first step and kept.
+    of_audio: Vec<Value>,
+}
+
+impl Hearing<'_> {
+    fn bounds(&self) -> Bounds {
+        let samples = self.mask.shape()[1];
+        Bounds { start_token: START_TOKEN, end_token: END_TOKEN, most_tokens: most_tokens(samples) }
+    }
+}
+
+impl Speller for Hearing<'_> {
+    /// What the decoder knows of its own words, grown in each step.
+    type State = Vec<Value>;
+    type Error = SpeechError;
+
+    fn next(
+        &mut self,
+        last: i32,
+        state: Option<Self::State>,
+    ) -> Result<(Vec<f32>, Self::State), SpeechError> {
+        self.given_up.check(NAME)?;
+        let (decoder, ports) = (&self.networks.decoder, &self.networks.decoder_ports);
         let nothing = NdTensor::<f32, 4>::zeros([1, HEADS, 0, HEAD_WIDTH]);
-        let mut tokens = Vec::new();
-        let mut last = START_TOKEN;
-        // What the decoder knows of the audio, made in the first step and kept.
-        let mut of_audio: Vec<Value> = Vec::new();
-        // What it knows of its own words, grown in each step.
-        let mut of_words: Vec<Value> = Vec::new();
-
-        while tokens.len() < most {
-            given_up.check(NAME)?;
-            let first = of_audio.is_empty();
-            let mut inputs: Vec<(NodeId, ValueOrView)> = vec![
-                (ports.token, NdTensor::from_data([1, 1], vec![last]).into()),
-                (ports.encoded, encoded.into()),
-                (ports.mask, mask.into()),
-                (ports.use_cache, NdTensor::from_data([1], vec![i32::from(!first)]).into()),
-            ];
-            if first {
+        let first = state.is_none();
+        let mut inputs: Vec<(NodeId, ValueOrView)> = vec![
+            (ports.token, NdTensor::from_data([1, 1], vec![last]).into()),
+            (ports.encoded, (&self.encoded).into()),
+            (ports.mask, (&self.mask).into()),
+            (ports.use_cache, NdTensor::from_data([1], vec![i32::from(!first)]).into()),
+        ];
+        match state {
+            None => {
                 let past = ports.past_words.iter().chain(&ports.past_audio);
                 inputs.extend(past.map(|port| (*port, (&nothing).into())));
-            } else {
-                let words = ports.past_words.iter().zip(of_words.drain(..));
+            }
+            Some(of_words) => {
+                let words = ports.past_words.iter().zip(of_words);
                 inputs.extend(words.map(|(port, value)| (*port, value.into())));
-                let audio = ports.past_audio.iter().zip(&of_audio);
+                let audio = ports.past_audio.iter().zip(&self.of_audio);
                 inputs.extend(audio.map(|(port, value)| (*port, value.into())));
             }
-            let wanted = if first { &ports.first_outputs } else { &ports.next_outputs };
-            let mut outputs = self.decoder.run(inputs, wanted, threads)?.into_iter();
-
-            let scores = outputs.next().ok_or_else(|| self.decoder.surprise("it has no output"))?;
-            of_words = outputs.by_ref().take(ports.past_words.len()).collect();
-            if first {
-                of_audio = outputs.collect();
-            }
-            last = likeliest(&self.decoder.floats(scores)?)
-                .ok_or_else(|| self.decoder.surprise("it scores no tokens"))?;
-            if last == END_TOKEN {
-                break;
-            }
-            tokens.push(last);
         }
-        Ok(tokens)
+        let wanted = if first { &ports.first_outputs } else { &ports.next_outputs };
+        let mut outputs = decoder.run(inputs, wanted, self.threads)?.into_iter();
+
+        let scores = outputs.next().ok_or_else(|| decoder.surprise("it has no output"))?;
+        let of_words = outputs.by_ref().take(ports.past_words.len()).collect();
+        if first {
+            self.of_audio = outputs.collect();
+        }
+        let scores = decoder.floats(scores)?;
+        if scores.is_empty() {
+            return Err(decoder.surprise("it scores no tokens"));
+        }
+        Ok((scores, of_words))
     }
 }
 
@@ -292,11 +338,6 @@ impl Networks {
 /// thread and repeats itself.
 fn most_tokens(samples: usize) -> usize {
     samples * 7 / SAMPLE_RATE_HZ as usize + 6
-}
-
-fn likeliest(scores: &[f32]) -> Option<i32> {
-    let best = scores.iter().enumerate().max_by(|(_, a), (_, b)| a.total_cmp(b))?;
-    i32::try_from(best.0).ok()
 }
 
 struct EncoderPorts {

@@ -6,7 +6,10 @@ use antiphon_agent::{
     Message, Model, ModelChunk, ModelRequest, Part, Role,
     types::{JsonObject, ToolArguments, ToolDefinition, ToolSpeech},
 };
-use antiphon_cascade::offline::matcher::{PhraseError, PhraseMatcher};
+use antiphon_cascade::{
+    Alternative,
+    offline::matcher::{PhraseError, PhraseMatcher},
+};
 use futures_util::StreamExt;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -489,4 +492,102 @@ proptest! {
             assert_eq!(first, second);
         });
     }
+}
+
+/// What a recogniser gives for speech that it is not sure of.
+fn unsure(text: &str, alternatives: &[(&str, f32)]) -> Arc<Message> {
+    let listed = alternatives.iter().map(|(text, log_ratio)| Alternative::new(*text, *log_ratio));
+    let listed = serde_json::to_value(listed.collect::<Vec<_>>()).unwrap();
+    let mut message = Message::text(Role::User, text);
+    message.metadata = Some(JsonObject::from_iter([(Alternative::METADATA.to_owned(), listed)]));
+    Arc::new(message)
+}
+
+fn timer_tool() -> ToolDefinition {
+    let schema = json!({
+        "type": "object",
+        "properties": {"duration": {"type": "number", "x-slot": "duration"}},
+        "required": ["duration"],
+    });
+    tool("set_timer", schema, &["set a timer for {duration}", "set a timer"])
+}
+
+impl Conversation {
+    async fn hear(&mut self, text: &str, alternatives: &[(&str, f32)]) -> Said {
+        self.messages.push(unsure(text, alternatives));
+        self.step().await
+    }
+}
+
+fn timer_of(minutes: i64) -> Vec<(String, Value)> {
+    vec![("set_timer".to_owned(), json!({"duration": minutes * 60}))]
+}
+
+#[tokio::test]
+async fn the_reading_that_makes_sense_is_taken() {
+    for (heard, alternatives, minutes) in [
+        // Nothing of the kind was said, but this was nearly as likely.
+        ("Set a time of horiate minutes.", &[("Set a timer for eight minutes.", -0.4)][..], 8),
+        ("Savitimer for two minutes.", &[("Set a timer for two minutes.", -2.0)], 2),
+        // Complete beats incomplete.
+        (
+            "Set a time or fourth weller minutes.",
+            &[("Set a time or for twelve minutes.", -1.0)],
+            12,
+        ),
+        // A number that is heard clearly stays.
+        ("Set a timer for fifteen minutes.", &[("Set a timer for fifty minutes.", -1.5)], 15),
+        // Two ways to write one number speak for each other.
+        (
+            "Set a timer for 13 minutes.",
+            &[("Set a timer for 30 minutes.", -0.1), ("Set a timer for thirty minutes.", -0.1)],
+            30,
+        ),
+    ] {
+        let mut conversation = Conversation::new(vec![timer_tool()]);
+        let said = conversation.hear(heard, alternatives).await;
+        assert_eq!(said.calls, timer_of(minutes), "{heard}: {said:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_doubtful_number_is_asked_for_once() {
+    let fifties = [("Set a timer for fifty minutes.", -0.1)];
+    for (answer, minutes) in [
+        ("Fifty minutes.", 50),
+        ("fifty", 50),
+        ("fifteen", 15),
+        ("the second one", 50),
+        ("no, twelve minutes", 12),
+    ] {
+        let mut conversation = Conversation::new(vec![timer_tool()]);
+        let said = conversation.hear("Set a timer for fifteen minutes.", &fifties).await;
+        assert_eq!(said.text, "Did you say 15 minutes, or 50 minutes?");
+        assert!(said.calls.is_empty());
+        let said = conversation.say(answer).await;
+        assert_eq!(said.calls, timer_of(minutes), "{answer}: {said:?}");
+    }
+    // The answer is as doubtful, but nobody is asked the same for ever.
+    let mut conversation = Conversation::new(vec![timer_tool()]);
+    conversation.hear("Set a timer for fifteen minutes.", &fifties).await;
+    let said = conversation.hear("Fifty minutes.", &[("Fifteen minutes.", -0.05)]).await;
+    assert_eq!(said.calls, timer_of(50));
+}
+
+#[tokio::test]
+async fn other_readings_do_not_make_sense_of_unrelated_speech() {
+    let mut conversation = Conversation::new(home_tools());
+    let said = conversation
+        .hear("The old mill stood by the river.", &[("The old mail stood by the river.", -0.3)])
+        .await;
+    assert!(said.calls.is_empty() && said.text.starts_with("Sorry"), "{said:?}");
+}
+
+#[tokio::test]
+async fn a_piece_of_a_number_is_not_the_number() {
+    let mut conversation = Conversation::new(vec![timer_tool()]);
+    let said = conversation.say("Set a time or fourth-wenty one minutes.").await;
+    assert!(said.calls.is_empty(), "{said:?}");
+    let said = conversation.say("Set a timer for 15-1 minutes.").await;
+    assert_eq!(said.calls, timer_of(51));
 }

@@ -52,7 +52,7 @@ pub(super) enum Matching {
 /// Finds the one tool that `words` ask for.
 pub(super) fn find(catalog: &Catalog, words: &[Word], phonemes: &Phonemes) -> Matching {
     let as_heard = find_as_heard(catalog, words, phonemes);
-    let Some(respelled) = words::with_for_apart(words) else { return as_heard };
+    let Some(respelled) = words::respelled(words) else { return as_heard };
     match (&as_heard, find_as_heard(catalog, &respelled, phonemes)) {
         (Matching::Match(heard), Matching::Match(meant))
             if heard.tool != meant.tool || heard.cost <= meant.cost =>
@@ -355,11 +355,18 @@ fn too_many(words: &[Word], at: usize) -> f32 {
         Kind::Filler => 0.0,
         Kind::Function => 0.15,
         Kind::Question => 0.5,
+        // Beside a number it is likely a part of it: `wenty one`.
+        Kind::Content if beside_number(words, at) => 1.5,
         Kind::Content => 0.65,
         // A number or a `not` that nobody asked for: the sentence means something else.
         Kind::Number => 1.5,
         Kind::Negation => 5.0,
     }
+}
+
+fn beside_number(words: &[Word], at: usize) -> bool {
+    let is_number = |word: Option<&Word>| word.is_some_and(|word| word.kind == Kind::Number);
+    is_number(words.get(at + 1)) || is_number(at.checked_sub(1).and_then(|at| words.get(at)))
 }
 
 /// What a literal costs, of its weight, when a word at this distance was said.

@@ -9,7 +9,9 @@ use super::{
     align::{self, Match, Matching},
     answer,
     catalog::Catalog,
+    hearing::{self, Hearing},
     slots::{self, Read, Slot},
+    small_talk::{BuiltIn, built_in},
     words::{self, Kind, Word},
 };
 
@@ -24,6 +26,19 @@ const MAX_INTENTS: usize = 3;
 
 /// Half-sentences must match this well to count as requests of their own.
 const ACCEPT_PART: f32 = 0.2;
+
+/// What [`Understood::doubt`] is where nothing was understood.
+const NOT_UNDERSTOOD: f32 = 1.0;
+
+/// What a question adds to the doubt: a reading that answers itself is likelier meant.
+const INCOMPLETE: f32 = 0.15;
+
+/// How much one unit of doubt counts beside the logarithm of a reading's probability.
+const DOUBT_WEIGHT: f32 = 10.0;
+
+/// Where another number is nearly as likely (its share of the first's probability, as a logarithm),
+/// it is asked for rather than guessed.
+const UNDECIDED: f32 = -0.3;
 
 /// What the matcher remembers from one of its turns to the next.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -47,6 +62,9 @@ struct Pending {
     args: JsonObject,
     slot: String,
     asked: u32,
+    /// The values that the question offered.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    choices: Vec<Value>,
 }
 
 /// The matcher's turn.
@@ -71,22 +89,21 @@ pub(super) fn reply(
     for message in &messages[new..] {
         match message.role {
             Role::Tool => results.extend(turn.answers(message)),
-            Role::User => said.push(message.joined_text()),
+            Role::User => said.push(*message),
             Role::Model | Role::System => {}
         }
     }
-    let (words, cut) = words::words(&said.join(". "));
-    let (outcome, state) = if results.is_empty() {
-        turn.hear(&words, cut)
+    let hearings = hearing::hearings(&said);
+    let Understood { outcome, state, .. } = if results.is_empty() {
+        turn.make_sense(&hearings, |hearing| turn.hear(&hearing.words, hearing.cut))
     } else {
         // A user who said `yes` or `no` to a read-back has been heard already; a new request has not.
-        match built_in(&words) {
-            None if !words.is_empty() => match turn.requests(&words) {
-                Some(requests) => turn.act(requests),
-                None => Default::default(),
-            },
-            _ => Default::default(),
-        }
+        turn.make_sense(&hearings, |hearing| match built_in(&hearing.words) {
+            None => turn
+                .requests(&hearing.words)
+                .map_or_else(Understood::nothing, |requests| turn.act(requests)),
+            Some(_) => Understood::default(),
+        })
     };
     let Outcome { text, calls } = outcome;
     results.extend((!text.is_empty()).then_some(text));
@@ -95,7 +112,22 @@ pub(super) fn reply(
     Reply { text: results.join(" "), calls, metadata }
 }
 
-#[derive(Default)]
+/// What the matcher makes of one reading of what was said.
+#[derive(Clone, Debug, Default)]
+struct Understood {
+    outcome: Outcome,
+    state: State,
+    /// How far the words are from what could be understood: 0 is word for word, 1 not at all.
+    doubt: f32,
+}
+
+impl Understood {
+    fn nothing() -> Self {
+        Self { doubt: NOT_UNDERSTOOD, ..Self::default() }
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
 struct Outcome {
     text: String,
     calls: Vec<(String, JsonObject)>,
@@ -152,11 +184,80 @@ impl Turn<'_> {
         State::default()
     }
 
+    /// What the readings come to: the one that is likely and makes sense.
+    fn make_sense(
+        &self,
+        hearings: &[Hearing],
+        understand: impl Fn(&Hearing) -> Understood,
+    ) -> Understood {
+        // Readings that come to the same speak for each other.
+        let mut ranked: Vec<(f32, Understood)> = Vec::new();
+        for hearing in hearings {
+            let understood = understand(hearing);
+            let score = hearing.log_ratio - DOUBT_WEIGHT * understood.doubt;
+            match ranked.iter_mut().find(|(_, known)| known.outcome == understood.outcome) {
+                Some((known, same)) => {
+                    *known = hearing::add_probabilities(*known, score);
+                    same.doubt = same.doubt.min(understood.doubt);
+                }
+                None => ranked.push((score, understood)),
+            }
+        }
+        // The first of equals: it was heard so.
+        ranked.sort_by(|(a, _), (b, _)| b.total_cmp(a));
+        let undecided = match &ranked[..] {
+            [(best, first), (next, second), ..] if next - best > UNDECIDED => {
+                self.which(&first.outcome, &second.outcome)
+            }
+            _ => None,
+        };
+        let best = ranked.into_iter().next().map(|(_, understood)| understood);
+        undecided.or(best).unwrap_or_default()
+    }
+
+    /// The question which of two calls was meant, where they differ in one number only and the user
+    /// was not asked already.
+    fn which(&self, first: &Outcome, second: &Outcome) -> Option<Understood> {
+        let ([(name, args)], [(other_name, other_args)]) = (&first.calls[..], &second.calls[..])
+        else {
+            return None;
+        };
+        let apart: Vec<&String> =
+            args.keys().filter(|key| args.get(*key) != other_args.get(*key)).collect();
+        let [key] = apart[..] else { return None };
+        let (value, other) = (args.get(key)?, other_args.get(key)?);
+        let numbers = value.is_number() && other.is_number();
+        if name != other_name || args.len() != other_args.len() || !numbers {
+            return None;
+        }
+        if self.state().pending.is_some() {
+            return None;
+        }
+        let tools = &self.catalog.tools;
+        let tool = (0..tools.len()).find(|&t| *self.catalog.definition(t).name == **name)?;
+        let slot = slot_named(&tools[tool].slots, key)?;
+        let mut args = args.clone();
+        args.remove(key);
+        let pending = Pending {
+            tool: name.clone(),
+            args,
+            slot: key.clone(),
+            asked: 1,
+            choices: vec![value.clone(), other.clone()],
+        };
+        let question = format!("Did you say {}, or {}?", slot.spoken(value), slot.spoken(other));
+        Some(Understood {
+            outcome: Outcome::say(question),
+            state: State { pending: Some(pending), rejected: 0 },
+            doubt: 0.0,
+        })
+    }
+
     /// What the user wants.
-    fn hear(&self, words: &[Word], cut: bool) -> (Outcome, State) {
+    fn hear(&self, words: &[Word], cut: bool) -> Understood {
         let mut state = self.state();
         if words.is_empty() {
-            return (Outcome::default(), state);
+            return Understood { state, ..Understood::nothing() };
         }
         let built_in = built_in(words);
         if let Some(pending) = state.pending.take()
@@ -168,7 +269,10 @@ impl Turn<'_> {
             // A tool may have taken the word for itself, but only that very word.
             return match align::find(self.catalog, words, self.phonemes) {
                 Matching::Match(found) if found.cost < 0.05 => self.act(vec![found]),
-                _ => (Outcome::say(self.small_talk(built_in)), State::default()),
+                _ => Understood {
+                    outcome: Outcome::say(self.small_talk(built_in)),
+                    ..Understood::default()
+                },
             };
         }
         match self.requests(words).filter(|_| !cut) {
@@ -228,18 +332,19 @@ impl Turn<'_> {
     }
 
     /// Calls the tools, or asks for what is missing.
-    fn act(&self, requests: Vec<Match>) -> (Outcome, State) {
-        let mut done = (Outcome::default(), State::default());
+    fn act(&self, requests: Vec<Match>) -> Understood {
+        let mut done = Understood::default();
         for found in requests {
-            let (outcome, state) = self.call(found.tool, found.args, 0);
-            done.0.calls.extend(outcome.calls);
-            done.0.text = outcome.text;
-            done.1 = state;
+            let Understood { outcome, state, doubt } = self.call(found.tool, found.args, 0);
+            done.outcome.calls.extend(outcome.calls);
+            done.outcome.text = outcome.text;
+            done.state = state;
+            done.doubt = done.doubt.max(found.cost + doubt);
         }
         done
     }
 
-    fn call(&self, tool: usize, mut args: JsonObject, asked: u32) -> (Outcome, State) {
+    fn call(&self, tool: usize, mut args: JsonObject, asked: u32) -> Understood {
         let definition = self.catalog.definition(tool);
         let slots = &self.catalog.tools[tool].slots;
         let mut complaint = String::new();
@@ -259,7 +364,8 @@ impl Turn<'_> {
             Some(slot) => self.ask(tool, slot, args, asked, &complaint),
             None => {
                 let call = (definition.name.to_string(), args);
-                (Outcome { text: String::new(), calls: vec![call] }, State::default())
+                let outcome = Outcome { text: String::new(), calls: vec![call] };
+                Understood { outcome, ..Understood::default() }
             }
         }
     }
@@ -271,9 +377,10 @@ impl Turn<'_> {
         args: JsonObject,
         asked: u32,
         complaint: &str,
-    ) -> (Outcome, State) {
+    ) -> Understood {
         if asked >= MAX_QUESTIONS {
-            return (Outcome::say(join(complaint, "Let us leave it then.")), State::default());
+            let outcome = Outcome::say(join(complaint, "Let us leave it then."));
+            return Understood { outcome, state: State::default(), doubt: INCOMPLETE };
         }
         let definition = self.catalog.definition(tool);
         let own =
@@ -284,9 +391,10 @@ impl Turn<'_> {
             args,
             slot: slot.property.clone(),
             asked: asked + 1,
+            choices: Vec::new(),
         };
         let state = State { pending: Some(pending), rejected: 0 };
-        (Outcome::say(join(complaint, &question)), state)
+        Understood { outcome: Outcome::say(join(complaint, &question)), state, doubt: INCOMPLETE }
     }
 
     /// The answer to a question; `None` when it is something else.
@@ -295,32 +403,37 @@ impl Turn<'_> {
         pending: Pending,
         words: &[Word],
         built_in: Option<BuiltIn>,
-    ) -> Option<(Outcome, State)> {
+    ) -> Option<Understood> {
         let tools = &self.catalog.tools;
         let tool = (0..tools.len()).find(|&t| *self.catalog.definition(t).name == *pending.tool)?;
         let slot = slot_named(&tools[tool].slots, &pending.slot)?;
-        let Pending { args, asked, .. } = pending;
+        let Pending { args, asked, choices, .. } = pending;
         let boolean = matches!(slot.kind, slots::SlotKind::Boolean);
+        let given_up =
+            || Some(Understood { outcome: Outcome::say("All right."), ..Understood::default() });
         match built_in {
-            Some(BuiltIn::Cancel) => return Some((Outcome::say("All right."), State::default())),
-            Some(BuiltIn::No) if !boolean => {
-                return Some((Outcome::say("All right."), State::default()));
-            }
+            Some(BuiltIn::Cancel) => return given_up(),
+            Some(BuiltIn::No) if !boolean => return given_up(),
             Some(BuiltIn::Repeat) => return Some(self.ask(tool, slot, args, asked - 1, "")),
             Some(BuiltIn::Yes) if !boolean => return Some(self.ask(tool, slot, args, asked, "")),
             Some(BuiltIn::Help | BuiltIn::Goodbye) => return None,
             _ => {}
         }
-        let filled = |value: Value| {
+        let filled = |value: Value, cost: f32| {
             let mut args = args.clone();
             args.insert(slot.property.clone(), value);
-            Some(self.call(tool, args, asked))
+            let mut done = self.call(tool, args, asked);
+            done.doubt += cost;
+            Some(done)
         };
+        if let Some(value) = chosen(slot, &choices, words) {
+            return filled(value, 0.0);
+        }
         let whole = self.value(slot, words, true);
-        if let Some(value) = &whole
+        if let Some((value, cost)) = &whole
             && !slot.is_open()
         {
-            return filled(value.clone());
+            return filled(value.clone(), *cost);
         }
         // A new request drops the question, unless it is about the same thing.
         if let Some(requests) = self.requests(words) {
@@ -331,20 +444,24 @@ impl Turn<'_> {
             {
                 let mut args = args.clone();
                 args.extend(one.args.clone());
-                return Some(self.call(tool, args, asked));
+                let mut done = self.call(tool, args, asked);
+                done.doubt += one.cost;
+                return Some(done);
             }
             if requests.iter().all(|request| request.cost <= most) {
                 return Some(self.act(requests));
             }
         }
-        if let Some(value) = whole.or_else(|| self.value(slot, words, false)) {
-            return filled(value);
+        if let Some((value, cost)) = whole.or_else(|| self.value(slot, words, false)) {
+            return filled(value, cost);
         }
-        Some(self.ask(tool, slot, args, asked, "Sorry, I did not get that."))
+        let mut again = self.ask(tool, slot, args, asked, "Sorry, I did not get that.");
+        again.doubt = NOT_UNDERSTOOD;
+        Some(again)
     }
 
-    /// The value of `slot` in an answer: all of it, or somewhere in it.
-    fn value(&self, slot: &Slot, words: &[Word], whole: bool) -> Option<Value> {
+    /// The value of `slot` in an answer: all of it, or somewhere in it. And how doubtful it is.
+    fn value(&self, slot: &Slot, words: &[Word], whole: bool) -> Option<(Value, f32)> {
         let lead = |word: &Word| {
             word.kind == Kind::Filler
                 || matches!(
@@ -379,7 +496,7 @@ impl Turn<'_> {
             // `to buy milk`: only true filler goes.
             let text = matches!(slot.kind, slots::SlotKind::Name);
             let start = if text { leading } else { 0 };
-            return slot.spelled_out(&words[start..]);
+            return slot.spelled_out(&words[start..]).map(|value| (value, 0.0));
         }
         let starts = if whole { leading.saturating_sub(1)..leading + 1 } else { 0..words.len() };
         let mut found: Option<(usize, f32, Value)> = None;
@@ -406,11 +523,10 @@ impl Turn<'_> {
                 break;
             }
         }
-        let value = found.map(|(_, _, value)| value)?;
-        Some(value)
+        found.map(|(_, cost, value)| (value, cost))
     }
 
-    fn reject(&self, words: &[Word], rejected: u32) -> (Outcome, State) {
+    fn reject(&self, words: &[Word], rejected: u32) -> Understood {
         let near = match align::find(self.catalog, words, self.phonemes) {
             Matching::Nothing { nearest } => nearest,
             Matching::Match(found) => Some(found.tool),
@@ -435,7 +551,7 @@ impl Turn<'_> {
             }
         };
         let state = State { pending: None, rejected: rejected.saturating_add(1) };
-        (Outcome::say(text), state)
+        Understood { outcome: Outcome::say(text), state, doubt: NOT_UNDERSTOOD }
     }
 
     fn small_talk(&self, built_in: BuiltIn) -> String {
@@ -473,96 +589,30 @@ impl Turn<'_> {
     }
 }
 
-/// What is understood whatever the tools.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum BuiltIn {
-    Yes,
-    No,
-    Cancel,
-    Repeat,
-    Help,
-    Thanks,
-    Hello,
-    Goodbye,
-}
-
-fn built_in(words: &[Word]) -> Option<BuiltIn> {
-    const MOST_WORDS: usize = 8;
-    if words.len() > MOST_WORDS {
+/// Which of the values that a question offered was taken: `thirty minutes`, `thirty`, `the first`.
+fn chosen(slot: &Slot, choices: &[Value], words: &[Word]) -> Option<Value> {
+    if choices.is_empty() {
         return None;
     }
-    let joined = |words: &mut dyn Iterator<Item = &Word>| {
-        words.map(|word| word.norm.as_str()).collect::<Vec<_>>().join(" ")
-    };
-    let all = joined(&mut words.iter());
-    let meant = joined(&mut words.iter().filter(|word| words::kind_of(&word.norm) != Kind::Filler));
-    known(&meant).or_else(|| known(&all))
-}
-
-fn known(text: &str) -> Option<BuiltIn> {
-    Some(match text {
-        "yes" | "yeah" | "yep" | "yup" | "sure" | "of course" | "yes do it" | "do it"
-        | "correct" | "that is right" | "right" | "ok" | "okay" | "alright" | "all right"
-        | "go ahead" | "yes go ahead" | "absolutely" => BuiltIn::Yes,
-        "no" | "nope" | "nah" | "no way" | "do not" | "no do not" | "not now" => BuiltIn::No,
-        "cancel" | "cancel that" | "cancel it" | "stop" | "stop it" | "stop that"
-        | "never mind" | "nevermind" | "forget it" | "forget that" | "forget about it"
-        | "leave it" | "no cancel" | "no stop" | "no never mind" | "no forget it" | "abort"
-        | "quiet" | "be quiet" => BuiltIn::Cancel,
-        "repeat"
-        | "repeat that"
-        | "repeat it"
-        | "say that again"
-        | "say it again"
-        | "say again"
-        | "again"
-        | "pardon"
-        | "pardon me"
-        | "what"
-        | "what did you say"
-        | "what was that"
-        | "can you repeat that"
-        | "could you repeat that"
-        | "could you say that again"
-        | "can you say that again"
-        | "come again"
-        | "once more"
-        | "sorry" => BuiltIn::Repeat,
-        "help"
-        | "help me"
-        | "what can you do"
-        | "what can i do"
-        | "what can i say"
-        | "what can i ask"
-        | "what can i ask you"
-        | "what do you do"
-        | "what are you able to do"
-        | "what can you do for me"
-        | "what can you help me with"
-        | "how can you help me"
-        | "what else can you do"
-        | "i need help" => BuiltIn::Help,
-        "thanks"
-        | "thank you"
-        | "thanks a lot"
-        | "thank you very much"
-        | "many thanks"
-        | "thank you so much"
-        | "great thanks"
-        | "great thank you"
-        | "cheers"
-        | "no thanks"
-        | "no thank you"
-        | "that is all"
-        | "that is all thanks"
-        | "that is all thank you" => BuiltIn::Thanks,
-        "hello" | "hi" | "hey" | "hi there" | "hello there" | "hey there" | "good morning"
-        | "good afternoon" | "good evening" => BuiltIn::Hello,
-        "goodbye" | "good bye" | "bye" | "bye bye" | "see you" | "see you later" | "good night" => {
-            BuiltIn::Goodbye
+    let meant: Vec<&str> = words
+        .iter()
+        .filter(|word| !matches!(word.kind, Kind::Filler | Kind::Function))
+        .map(|word| word.norm.as_str())
+        .collect();
+    match *meant {
+        ["first" | "former"] | ["first", "one"] => return choices.first().cloned(),
+        ["second" | "last" | "latter"] | ["second" | "last", "one"] => {
+            return choices.last().cloned();
         }
-        _ => return None,
-    })
+        [] => return None,
+        _ => {}
+    }
+    let mut fitting = choices.iter().filter(|choice| {
+        let (said, _) = words::words(&slot.spoken(choice));
+        said.iter().map(|word| word.norm.as_str()).take(meant.len()).eq(meant.iter().copied())
+    });
+    let choice = fitting.next()?;
+    fitting.next().is_none().then(|| choice.clone())
 }
 
 fn slot_named<'a>(slots: &'a [Slot], name: &str) -> Option<&'a Slot> {

@@ -34,6 +34,12 @@
 //! `default`, or is asked for with [`ToolSpeech::questions`](antiphon_agent::types::ToolSpeech::questions), else
 //! in general words. `"x-currency": "EUR"` names the unit of an amount for the ear.
 //!
+//! # What else may have been said
+//!
+//! A recogniser that gives other readings ([`Transcript::alternatives`](crate::Transcript::alternatives))
+//! is asked for the likeliest one that makes sense to a tool. Where two numbers are about as likely
+//! (`fifteen` and `fifty`) the matcher asks which, once.
+//!
 //! # Answers
 //!
 //! [`ToolSpeech::answer`](antiphon_agent::types::ToolSpeech::answer) is a template such as
@@ -46,8 +52,10 @@ mod align;
 mod answer;
 mod catalog;
 mod dialogue;
+mod hearing;
 mod phrase;
 mod slots;
+mod small_talk;
 mod sounds;
 mod values;
 mod words;
