@@ -3,4 +3,5 @@
 
 mod allocations;
 mod client;
+mod provider;
 mod wire;
