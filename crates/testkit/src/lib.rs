@@ -8,6 +8,7 @@
 //! would see two copies of that crate.
 
 mod microphone;
+pub mod openai;
 mod pipe;
 mod provider;
 mod script;

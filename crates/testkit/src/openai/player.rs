@@ -1,0 +1,352 @@
+//! Plays a script over the engine: exact steps, behaviour, and what goes wrong. Pure: the driver
+//! gives it frames and time and carries out what it polls.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    time::{Duration, Instant},
+};
+
+use antiphon_openai::wire::{ServerEvent, peek_kind};
+use serde_json::{Map, Value, json};
+
+use super::{
+    engine::{Engine, Opening, Out},
+    script::{Fault, Step},
+};
+
+/// The close code of a server whose script the client left.
+const LEFT_THE_SCRIPT: u16 = 4900;
+/// Frames that wait for a step to expect them; audio beyond that is forgotten.
+const MAX_INBOX: usize = 10_000;
+
+/// What is to be written.
+#[derive(Debug, PartialEq)]
+pub(super) enum Output {
+    Text(String),
+    Binary(Vec<u8>),
+    Close(u16, String),
+    Drop,
+}
+
+enum Queued {
+    Output(Output),
+    Pause(Duration),
+    Stall(Duration),
+}
+
+#[derive(PartialEq)]
+enum Mode {
+    Steps,
+    Auto { until: Option<String>, left: u32 },
+}
+
+/// One connection's play.
+pub(super) struct Player {
+    engine: Engine,
+    mode: Mode,
+    steps: VecDeque<Step>,
+    /// Steps done, for the message of a failure.
+    done: usize,
+    faults: Vec<(Fault, u32)>,
+    /// The session was told of, by a step or by the engine.
+    greeted: bool,
+    opened: bool,
+    inbox: VecDeque<String>,
+    /// What expectations kept.
+    kept: HashMap<String, Value>,
+    /// Goes out after the next event.
+    swapped: Option<String>,
+    queue: VecDeque<Queued>,
+    held_until: Option<Instant>,
+    stalled_until: Option<Instant>,
+    failure: Option<String>,
+}
+
+impl Player {
+    pub(super) fn new(opening: Opening) -> Self {
+        let script = opening.script.clone();
+        let mode = match script.steps {
+            Some(_) => Mode::Steps,
+            None => Mode::Auto { until: None, left: 0 },
+        };
+        Self {
+            engine: Engine::new(opening),
+            mode,
+            steps: script.steps.iter().flatten().cloned().collect(),
+            done: 0,
+            faults: script.faults.iter().cloned().map(|fault| (fault, 0)).collect(),
+            greeted: false,
+            opened: false,
+            inbox: VecDeque::new(),
+            kept: HashMap::new(),
+            swapped: None,
+            queue: VecDeque::new(),
+            held_until: None,
+            stalled_until: None,
+            failure: None,
+        }
+    }
+
+    /// A text frame of the client.
+    pub(super) fn frame(&mut self, text: &str, now: Instant) {
+        match self.mode {
+            Mode::Auto { .. } => {
+                self.open_engine(now);
+                self.engine.frame(text, now);
+            }
+            Mode::Steps if self.inbox.len() < MAX_INBOX || !is_audio(text) => {
+                self.inbox.push_back(text.to_owned());
+            }
+            Mode::Steps => {}
+        }
+    }
+
+    /// The next thing to write now.
+    pub(super) fn poll(&mut self, now: Instant) -> Option<Output> {
+        loop {
+            if self.held_until.is_some_and(|until| now < until) {
+                return None;
+            }
+            self.held_until = None;
+            match self.queue.pop_front() {
+                Some(Queued::Output(output)) => return Some(output),
+                Some(Queued::Pause(time)) => self.held_until = Some(now + time),
+                Some(Queued::Stall(time)) => {
+                    self.held_until = Some(now + time);
+                    self.stalled_until = self.held_until;
+                }
+                None if self.advance(now) => {}
+                None => return None,
+            }
+        }
+    }
+
+    /// Whether frames are read now.
+    pub(super) fn reads(&self, now: Instant) -> bool {
+        self.stalled_until.is_none_or(|until| until <= now)
+    }
+
+    /// When to poll again, though no frame came.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        if self.held_until.is_some() {
+            return self.held_until;
+        }
+        match self.mode {
+            Mode::Auto { .. } => self.engine.deadline(),
+            Mode::Steps => None,
+        }
+    }
+
+    /// How the client left the script, once.
+    pub(super) fn take_failure(&mut self) -> Option<String> {
+        self.failure.take()
+    }
+
+    /// What the client left undone: the step that waits, if one does.
+    pub(super) fn unfinished(&self) -> Option<String> {
+        let Some(Step::Expect(wanted)) = self.steps.front() else { return None };
+        Some(format!("step {}: {wanted} was expected and did not come", self.done))
+    }
+
+    /// Makes more to write. `false`: there is nothing now.
+    fn advance(&mut self, now: Instant) -> bool {
+        if let Mode::Auto { .. } = self.mode {
+            self.open_engine(now);
+            self.engine.timeout(now);
+            return match self.engine.out.pop_front() {
+                Some(Out::Event(event)) => {
+                    self.pass(&event);
+                    true
+                }
+                Some(Out::Close(code, reason)) => {
+                    self.write(Output::Close(code, reason.into()));
+                    true
+                }
+                None => false,
+            };
+        }
+        let Some(step) = self.steps.front() else { return false };
+        if let Step::Expect(wanted) = step {
+            let wanted = wanted.clone();
+            if !self.expect(&wanted) {
+                return false;
+            }
+        }
+        let step = self.steps.pop_front();
+        self.done += 1;
+        match step {
+            Some(Step::Expect(_)) | None => {}
+            Some(Step::Auto { until, times }) => {
+                self.mode = Mode::Auto { until, left: times };
+                self.open_engine(now);
+                for text in std::mem::take(&mut self.inbox) {
+                    self.engine.frame(&text, now);
+                }
+            }
+            Some(step) => self.perform(&step, None),
+        }
+        true
+    }
+
+    fn open_engine(&mut self, now: Instant) {
+        if !std::mem::replace(&mut self.opened, true) {
+            self.engine.opened(now, !self.greeted);
+        }
+    }
+
+    /// Whether what is wanted came. A client that does something else has left the script.
+    fn expect(&mut self, wanted: &Value) -> bool {
+        let wants_audio = wanted["type"] == "input_audio_buffer.append";
+        while let Some(text) = self.inbox.pop_front() {
+            if is_audio(&text) && !wants_audio {
+                continue;
+            }
+            let came: Value = serde_json::from_str(&text).unwrap_or(Value::Null);
+            let mut kept = Vec::new();
+            if holds(&came, wanted, &mut kept) {
+                self.kept.extend(kept);
+                return true;
+            }
+            if !is_audio(&text) {
+                let message = format!("step {}: {wanted} was expected, {text} came", self.done);
+                self.failure = Some(message.clone());
+                self.steps.clear();
+                self.write(Output::Close(LEFT_THE_SCRIPT, message));
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Writes an event of the engine, and what goes wrong at it.
+    fn pass(&mut self, event: &ServerEvent) {
+        let kind = event.kind();
+        if let Some(text) = self.engine.encode(event) {
+            let mut steps = Vec::new();
+            let mut instead = false;
+            for (fault, seen) in self.faults.iter_mut().filter(|(fault, _)| fault.at == kind) {
+                *seen += 1;
+                if (fault.nth..fault.nth.saturating_add(fault.times)).contains(seen) {
+                    instead |= fault.instead;
+                    steps.extend(fault.steps.iter().cloned());
+                }
+            }
+            if !instead {
+                self.write_event(text.clone());
+            }
+            for step in steps {
+                self.perform(&step, Some(&text));
+            }
+        }
+        if let Mode::Auto { until: Some(until), left } = &mut self.mode
+            && until == kind
+        {
+            *left = left.saturating_sub(1);
+            if *left == 0 {
+                self.mode = Mode::Steps;
+            }
+        }
+    }
+
+    /// Does a step. `event` is that of the engine at which it stands.
+    fn perform(&mut self, step: &Step, event: Option<&str>) {
+        match step {
+            Step::Emit(event) => {
+                self.greeted |= event["type"] == "session.created";
+                let text = self.filled(event).to_string();
+                self.write_event(text);
+            }
+            Step::Error(fields) => {
+                let mut error = json!({"type": "invalid_request_error", "message": ""});
+                if let (Value::Object(error), Value::Object(fields)) = (&mut error, fields) {
+                    error.extend(fields.clone());
+                }
+                let text = self.filled(&json!({"type": "error", "error": error})).to_string();
+                self.write_event(text);
+            }
+            Step::Raw(text) => self.write(Output::Text(text.clone())),
+            Step::Binary(size) => self.write(Output::Binary(vec![0; *size])),
+            Step::Big(size) => {
+                let filler = "x".repeat(*size);
+                self.write(Output::Text(format!("{{\"type\":\"big\",\"filler\":\"{filler}\"}}")));
+            }
+            Step::DelayMs(ms) => self.queue.push_back(Queued::Pause(Duration::from_millis(*ms))),
+            Step::StallMs(ms) => self.queue.push_back(Queued::Stall(Duration::from_millis(*ms))),
+            Step::Close { code, reason } => self.write(Output::Close(*code, reason.clone())),
+            Step::Drop => self.write(Output::Drop),
+            Step::Duplicate => {
+                if let Some(text) = event {
+                    self.write(Output::Text(text.to_owned()));
+                }
+            }
+            Step::Swap => self.swapped = event.map(str::to_owned),
+            // Only exact scripts wait.
+            Step::Expect(_) | Step::Auto { .. } => {}
+        }
+    }
+
+    /// An event with its variables filled in and an id.
+    fn filled(&mut self, event: &Value) -> Value {
+        let mut event = fill(event, &self.kept);
+        if let Value::Object(fields) = &mut event
+            && !fields.contains_key("event_id")
+        {
+            fields.insert("event_id".into(), self.engine.ids.event().into());
+        }
+        event
+    }
+
+    fn write_event(&mut self, text: String) {
+        self.write(Output::Text(text));
+        if let Some(swapped) = self.swapped.take() {
+            self.write(Output::Text(swapped));
+        }
+    }
+
+    fn write(&mut self, output: Output) {
+        self.queue.push_back(Queued::Output(output));
+    }
+}
+
+fn is_audio(text: &str) -> bool {
+    match peek_kind(text) {
+        Some(kind) => kind == "input_audio_buffer.append",
+        None => text.contains("\"input_audio_buffer.append\""),
+    }
+}
+
+/// Whether `value` holds all of `wanted`; what stands where `wanted` has `"$name"` is kept.
+fn holds(value: &Value, wanted: &Value, kept: &mut Vec<(String, Value)>) -> bool {
+    match (value, wanted) {
+        (value, Value::String(name)) if name.starts_with('$') => {
+            kept.push((name[1..].to_owned(), value.clone()));
+            true
+        }
+        (Value::Object(value), Value::Object(wanted)) => wanted
+            .iter()
+            .all(|(key, wanted)| holds(value.get(key).unwrap_or(&Value::Null), wanted, kept)),
+        (Value::Array(value), Value::Array(wanted)) => {
+            value.len() == wanted.len()
+                && value.iter().zip(wanted).all(|(value, wanted)| holds(value, wanted, kept))
+        }
+        (value, wanted) => value == wanted,
+    }
+}
+
+/// `value` with what was kept in place of `"$name"`.
+fn fill(value: &Value, kept: &HashMap<String, Value>) -> Value {
+    match value {
+        Value::String(name) => match name.strip_prefix('$').and_then(|name| kept.get(name)) {
+            Some(kept) => kept.clone(),
+            None => value.clone(),
+        },
+        Value::Array(values) => values.iter().map(|value| fill(value, kept)).collect(),
+        Value::Object(fields) => Value::Object(
+            fields
+                .iter()
+                .map(|(key, value)| (key.clone(), fill(value, kept)))
+                .collect::<Map<_, _>>(),
+        ),
+        other => other.clone(),
+    }
+}
