@@ -72,40 +72,6 @@ use crate::{
 /// - An interrupted reply is told as interrupted when the user begins to speak, not when the server
 ///   has stopped it.
 /// - The user's transcripts come in the order of what was said, however the server sends them.
-///
-/// # Example
-///
-/// ```no_run
-/// use antiphon_live::{
-///     ConnectRequest, LiveCommand, LiveConfig, LiveError, LiveEvent, LiveProvider, TextUpdate,
-/// };
-/// use antiphon_openai::OpenAi;
-/// use futures_util::{SinkExt, StreamExt};
-///
-/// # async fn example(key: String) -> Result<(), LiveError> {
-/// let config = LiveConfig::new()
-///     .api_key(key)
-///     .model("gpt-realtime-2")
-///     .voice("marin")
-///     .instructions("You are a friendly receptionist. Be brief.");
-/// let request = ConnectRequest::new(config.into());
-/// let mut connection = OpenAi::new().connect(request).await?;
-///
-/// let text = "Good morning! Are you open on Sundays?".to_owned();
-/// connection.send(LiveCommand::Text { text, reply: true }).await?;
-/// while let Some(event) = connection.next().await {
-///     match event? {
-///         LiveEvent::Audio { frame, .. } => println!("{:?} of voice", frame.duration()),
-///         LiveEvent::OutputTranscript { text: TextUpdate::Final(Some(text)), .. } => {
-///             println!("{text}");
-///         }
-///         LiveEvent::ReplyDone { .. } => break,
-///         _ => {}
-///     }
-/// }
-/// connection.close().await
-/// # }
-/// ```
 #[derive(Clone)]
 pub struct OpenAi {
     dialect: Option<Dialect>,

@@ -65,3 +65,19 @@ fn a_frame_of_the_users_voice_takes_two_allocations_or_fewer() {
     assert_eq!(sent as u64, FRAMES);
     assert!(count.count_total <= FRAMES, "{} allocations", count.count_total);
 }
+
+#[test]
+fn quirk_38_what_was_said_is_not_kept() {
+    let mut out = Outbox::default();
+    let mut client = ready(&mut out);
+    let frame = AudioFrame::from_pcm16(24_000, &[7; 2_400]);
+    let kept = allocation_counter::measure(|| {
+        for _ in 0..1_000 {
+            client
+                .command(LiveCommand::AppendAudio(frame.clone()), Instant::now(), &mut out)
+                .unwrap();
+            out.frames.clear();
+        }
+    });
+    assert!(kept.bytes_current < 64 * 1024, "{} bytes after 100 s of speech", kept.bytes_current);
+}
