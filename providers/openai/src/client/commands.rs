@@ -2,9 +2,7 @@
 
 use std::{sync::Arc, time::Instant};
 
-use antiphon_live::{
-    Frame, LiveCommand, LiveError, LiveEvent, Outbox, ReplyId, Utf8Bytes, VoiceActivity,
-};
+use antiphon_live::{Frame, LiveCommand, LiveError, LiveEvent, Outbox, ReplyId, VoiceActivity};
 use antiphon_types::{AudioFormat, AudioFrame, ToolDefinition, ToolResponse};
 use base64_simd::STANDARD;
 use bytes::Bytes;
@@ -14,6 +12,7 @@ use super::{Client, NAME, ignored, replies::Stop, requests::Wanted, settings::fu
 use crate::wire::{
     ClientEvent, Command, Content, ContentType, FunctionCallOutput, Item, ItemRef,
     MAX_APPEND_BYTES, Message, RealtimeSession, ResponseParams, Role, ToolChoice, TruncateItem,
+    append_frame,
 };
 
 /// The shortest turn that the server takes, in milliseconds.
@@ -35,7 +34,10 @@ impl Client {
         out: &mut Outbox,
     ) -> Result<(), LiveError> {
         match command {
-            LiveCommand::AppendAudio(frame) => self.append(&frame, out),
+            LiveCommand::AppendAudio(frame) => {
+                self.append(&frame, out);
+                Ok(())
+            }
             LiveCommand::EndAudio => self.end_audio(now, out),
             LiveCommand::ClearAudio => {
                 self.clear_audio(out);
@@ -80,22 +82,18 @@ impl Client {
         }
     }
 
-    fn append(&mut self, frame: &AudioFrame, out: &mut Outbox) -> Result<(), LiveError> {
+    fn append(&mut self, frame: &AudioFrame, out: &mut Outbox) {
         let whole = frame.samples() * frame.format.bytes_per_sample();
         // Even, so that no sample is cut.
         for piece in frame.data[..whole].chunks(MAX_APPEND_BYTES & !1) {
-            self.append_bytes(piece, out)?;
+            self.append_bytes(piece, out);
             self.uplink.flows = true;
         }
-        Ok(())
     }
 
-    fn append_bytes(&mut self, audio: &[u8], out: &mut Outbox) -> Result<(), LiveError> {
-        let text = Utf8Bytes::try_from(self.encoder.encode(audio))
-            .map_err(|error| LiveError::Protocol(error.to_string()))?;
-        out.frames.push_back(Frame::Text(text));
+    fn append_bytes(&mut self, audio: &[u8], out: &mut Outbox) {
+        out.frames.push_back(Frame::Text(append_frame(audio).into()));
         self.uplink.buffered = self.uplink.buffered.saturating_add(audio.len());
-        Ok(())
     }
 
     fn clear_audio(&mut self, out: &mut Outbox) {
@@ -116,7 +114,8 @@ impl Client {
             let format = self.settings.capabilities.input;
             let silence = vec![silent_byte(format); self.settings.input_bytes(tail)];
             self.uplink.added_ms += tail.as_millis() as u64;
-            return self.append_bytes(&silence, out);
+            self.append_bytes(&silence, out);
+            return Ok(());
         }
         if self.buffered_ms() < SHORTEST_TURN_MS {
             return Ok(());

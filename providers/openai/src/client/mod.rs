@@ -34,8 +34,8 @@ use self::{
     settings::Settings,
 };
 use crate::wire::{
-    self, ApiError, AppendEncoder, AudioDelta, AudioPool, CancelResponse, ClientEvent, CreateItem,
-    Dialect, Item, RealtimeSession, ServerEvent, Session, UpdateSession, peek_kind,
+    self, ApiError, AudioDelta, AudioPool, CancelResponse, ClientEvent, CreateItem, Dialect, Item,
+    RealtimeSession, ServerEvent, Session, UpdateSession, peek_kind,
 };
 
 /// The provider's name.
@@ -68,7 +68,6 @@ pub struct Client {
     history: Vec<HistoryItem>,
     uplink: Uplink,
     pool: AudioPool,
-    encoder: AppendEncoder,
     /// Outputs of calls whose reply is not done (quirk 12).
     held: Vec<ToolResponse>,
     /// Outputs were sent, and no reply was asked for since.
@@ -149,7 +148,6 @@ impl Client {
             history: Vec::new(),
             uplink: Uplink::default(),
             pool: AudioPool::default(),
-            encoder: AppendEncoder::default(),
             held: Vec::new(),
             after_tools: false,
             server_turn: false,

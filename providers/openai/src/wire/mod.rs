@@ -6,7 +6,7 @@
 //! exact: what is absent is left out, `null` is written only where it means "clear" ([`Patch`]).
 //!
 //! Audio does not go through these types on its way to a session: see [`AudioDelta`] and
-//! [`AppendEncoder`].
+//! [`append_frame`].
 //!
 //! Source of all names: the vendor's published SDK types and OpenAPI description.
 
@@ -27,7 +27,7 @@ mod tool;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub use audio::{AppendEncoder, AudioDecodeError, AudioDelta, AudioPool, MAX_APPEND_BYTES};
+pub use audio::{AudioDecodeError, AudioDelta, AudioPool, MAX_APPEND_BYTES, append_frame};
 pub use client::{
     AppendAudio, CancelResponse, ClientEvent, Command, CreateItem, CreateResponse, ItemRef,
     TruncateItem, UpdateSession,

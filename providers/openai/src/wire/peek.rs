@@ -41,7 +41,7 @@ impl<'a> Scanner<'a> {
         let from = self.at;
         loop {
             let rest = self.text.get(self.at..)?;
-            self.at += rest.find('"')? + 1;
+            self.at += memchr::memchr(b'"', rest.as_bytes())? + 1;
             let raw = self.text.get(from..self.at - 1)?;
             // A quote after an odd number of backslashes belongs to the string.
             let backslashes = raw.bytes().rev().take_while(|byte| *byte == b'\\').count();
