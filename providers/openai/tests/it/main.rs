@@ -3,5 +3,6 @@
 
 mod allocations;
 mod client;
+mod contract;
 mod provider;
 mod wire;
