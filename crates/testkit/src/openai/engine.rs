@@ -114,6 +114,7 @@ impl Engine {
             expires_at: opening.unix_now + script.expires_in_s.unwrap_or(LIFETIME_S),
             transcribes_only: opening.transcribes_only,
             overrides: [&script.session, &opening.bound],
+            plain: script.plain_sessions,
         });
         let dialect = match script.dialect {
             Words::Ga => Dialect::Ga,

@@ -31,6 +31,7 @@
 //! | `keys` | `["sk-test"]`: other keys are refused with 401; without it every key is taken |
 //! | `dialect` | `"ga"` (default), `"beta"` or `"xai"` |
 //! | `session` | merged into the session that `session.created` tells of |
+//! | `plain_sessions` | leaves `id`, `object` and `expires_at` out of sessions, which the vendor sends and its own SDK types do not know |
 //! | `replies` | rules, see below; the first that fits is taken |
 //! | `transcripts` | what the user's audio turns say, in order: `"words"`, or `{"fail":"why"}` |
 //! | `pace` | `{"think_ms":20,"delta_ms":100,"interval_ms":20,"transcript_ms":30}` |

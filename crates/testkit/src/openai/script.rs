@@ -19,6 +19,9 @@ pub struct Script {
     pub dialect: Words,
     /// Merged into the session that `session.created` tells of.
     pub session: Value,
+    /// Leaves out of sessions what the vendor's own types do not know: `id`, `object` and
+    /// `expires_at`. For validators that forbid unknown keys.
+    pub plain_sessions: bool,
     /// Which reply follows what; the first that fits is taken.
     pub replies: Vec<Rule>,
     /// What the user's audio turns say, in order.

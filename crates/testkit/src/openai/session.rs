@@ -21,6 +21,8 @@ pub(super) struct NewSession<'a> {
     pub(super) transcribes_only: bool,
     /// Merged into the defaults, one after the other.
     pub(super) overrides: [&'a Value; 2],
+    /// Without what the vendor's own types do not know.
+    pub(super) plain: bool,
 }
 
 impl SessionState {
@@ -72,6 +74,11 @@ impl SessionState {
         };
         for overrides in new.overrides.into_iter().filter_map(Value::as_object) {
             merge(&mut value, overrides);
+        }
+        if let Value::Object(session) = &mut value
+            && new.plain
+        {
+            session.retain(|key, _| !["id", "object", "expires_at"].contains(&key.as_str()));
         }
         let mut state = Self {
             value: Value::Null,
