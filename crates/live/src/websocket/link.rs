@@ -186,8 +186,13 @@ impl<P: WireProtocol> Link<P> {
         if !matches!(self.state, State::Open) || self.failure.is_some() {
             return Err(LiveError::NotConnected);
         }
+        let now = now();
         let waiting = self.outbox.frames.len();
-        self.protocol.command(command, now(), &mut self.outbox)?;
+        if waiting == 0 && !self.unflushed {
+            // Nothing waited so far, so the peer has not been slow.
+            self.liveness.written_at = now;
+        }
+        self.protocol.command(command, now, &mut self.outbox)?;
         let limit = self.options.max_message;
         let sizes = self.outbox.frames.iter().skip(waiting).map(payload_len);
         if let Some(size) = sizes.filter(|size| *size > limit).max() {

@@ -59,14 +59,16 @@ impl Conversation {
         self.insert_at(at, id, item)
     }
 
-    /// Puts a client's item where it wants it to be. `id` is used where it has none.
+    /// Puts a client's item where it wants it to be. `id` is used where it has none. `beta`: parts
+    /// may have the beta's names.
     pub(super) fn create(
         &mut self,
         mut item: Item,
         previous: Option<&str>,
         id: impl FnOnce() -> String,
+        beta: bool,
     ) -> Result<String, ApiError> {
-        check(&item)?;
+        check(&item, beta)?;
         self.check_call(&item)?;
         let at = match previous {
             None => self.entries.len(),
@@ -202,7 +204,7 @@ pub(super) fn words(message: &Message) -> &str {
 }
 
 /// What the vendor refuses in an item of a client's.
-fn check(item: &Item) -> Result<(), ApiError> {
+fn check(item: &Item, beta: bool) -> Result<(), ApiError> {
     let too_long = |param: &str, value: Option<&str>| {
         let length = value.map_or(0, |value| value.chars().count());
         if length <= MAX_ID_CHARS {
@@ -216,7 +218,7 @@ fn check(item: &Item) -> Result<(), ApiError> {
     };
     too_long("item.id", item.id())?;
     match item {
-        Item::Message(message) => check_message(message),
+        Item::Message(message) => check_message(message, beta),
         Item::FunctionCall(call) => too_long("item.call_id", call.call_id.as_deref()),
         Item::FunctionCallOutput(output) => too_long("item.call_id", Some(&output.call_id)),
         Item::McpApprovalResponse(_) => Ok(()),
@@ -227,11 +229,12 @@ fn check(item: &Item) -> Result<(), ApiError> {
     }
 }
 
-fn check_message(message: &Message) -> Result<(), ApiError> {
-    use ContentType::{InputAudio, InputImage, InputText, OutputText};
+fn check_message(message: &Message, beta: bool) -> Result<(), ApiError> {
+    use ContentType::{InputAudio, InputImage, InputText, OutputText, Text};
 
     let allowed: &[ContentType] = match message.role {
         Role::User => &[InputText, InputAudio, InputImage],
+        Role::Assistant if beta => &[Text, OutputText],
         Role::Assistant => &[OutputText],
         Role::System => &[InputText],
         _ => {

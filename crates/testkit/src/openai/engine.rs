@@ -268,7 +268,8 @@ impl Engine {
                 let previous = create.previous_item_id.as_deref();
                 let mut item = create.item;
                 stamp(&mut item);
-                let id = self.conversation.create(item, previous, || ids.item())?;
+                let beta = self.dialect.is_beta();
+                let id = self.conversation.create(item, previous, || ids.item(), beta)?;
                 self.emit_item(&id, false);
                 self.emit_item(&id, true);
             }

@@ -233,13 +233,28 @@ fn acceptor() -> Acceptor {
 /// One connection, from its first frame to its last.
 async fn converse(shared: Arc<Shared>, accepted: Accepted) {
     let number = shared.connections.fetch_add(1, Ordering::SeqCst) + 1;
-    shared.open.fetch_add(1, Ordering::SeqCst);
+    let _open = OpenConnection::new(&shared);
     let mut player = Player::new(shared.opening(&accepted.request, number));
     talk(&shared, accepted, number, &mut player).await;
     if let Some(failure) = player.take_failure().or_else(|| player.unfinished()) {
         lock(&shared.failures).push(format!("connection {number}, {failure}"));
     }
-    shared.open.fetch_sub(1, Ordering::SeqCst);
+}
+
+/// Counts a connection as open until it is dropped.
+struct OpenConnection(Arc<Shared>);
+
+impl OpenConnection {
+    fn new(shared: &Arc<Shared>) -> Self {
+        shared.open.fetch_add(1, Ordering::SeqCst);
+        Self(shared.clone())
+    }
+}
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 async fn talk(shared: &Shared, accepted: Accepted, number: u32, player: &mut Player) {
@@ -251,7 +266,10 @@ async fn talk(shared: &Shared, accepted: Accepted, number: u32, player: &mut Pla
                     shared.record(number, Side::Server, &text);
                     Frame::Text(text.into())
                 }
-                Output::Binary(bytes) => Frame::Binary(bytes.into()),
+                Output::Binary(bytes) => {
+                    shared.record(number, Side::Server, &binary(bytes.len()));
+                    Frame::Binary(bytes.into())
+                }
                 Output::Close(code, reason) => {
                     socket.close(code, &reason).await;
                     return;
@@ -283,8 +301,12 @@ async fn talk(shared: &Shared, accepted: Accepted, number: u32, player: &mut Pla
                     shared.record(number, Side::Client, &text);
                     player.frame(&text, now());
                 }
-                // No event: it is refused as one that cannot be read.
-                Some(Ok(Frame::Binary(_))) => player.frame("a binary frame", now()),
+                Some(Ok(Frame::Binary(bytes))) => {
+                    // No event: it is refused as a text that cannot be read.
+                    let text = binary(bytes.len());
+                    shared.record(number, Side::Client, &text);
+                    player.frame(&text, now());
+                }
                 Some(Ok(Frame::Ping(_) | Frame::Pong(_))) => {}
                 Some(Ok(Frame::Close(_)) | Err(_)) | None => return,
             },
@@ -402,6 +424,11 @@ fn key(request: &Request) -> Option<String> {
     let offered = request.subprotocols().find_map(|offer| offer.strip_prefix(KEY_SUBPROTOCOL));
     let given = request.bearer().or_else(|| request.header("api-key")).or(offered)?;
     (!given.is_empty()).then(|| given.to_owned())
+}
+
+/// What stands for a binary frame where texts are recorded.
+fn binary(size: usize) -> String {
+    format!("binary frame of {size} bytes")
 }
 
 fn refusal(status: u16, code: &str, message: &str) -> Answer {

@@ -206,6 +206,42 @@ async fn it_speaks_the_older_words_too() {
 }
 
 #[test]
+fn everything_that_the_documentation_names_is_read() {
+    let script = Script::from_json(
+        r#"{
+            "keys": ["sk-test"], "dialect": "xai", "session": {"instructions": "x"},
+            "plain_sessions": true, "expires_in_s": 60,
+            "transcripts": ["words", {"fail": "why"}],
+            "pace": {"think_ms": 20, "delta_ms": 100, "interval_ms": 20, "transcript_ms": 30},
+            "replies": [{
+                "when": {"text": "a", "tool_output": "*", "instructions": "b", "nth": 1},
+                "reply": {
+                    "text": "c", "more": ["d"], "audio_ms": 100, "tone_hz": 440,
+                    "calls": [{"name": "f", "arguments": {}, "call_id": "call_1"}],
+                    "text_only": true, "incomplete": "max_output_tokens",
+                    "fail": {"type": "server_error", "code": "e", "message": "m"},
+                    "pace": {"think_ms": 1}
+                },
+                "times": 1
+            }],
+            "faults": [{
+                "at": "response.done", "nth": 1, "times": 1, "instead": true,
+                "do": ["duplicate", "swap", {"delay_ms": 1}]
+            }],
+            "steps": [
+                {"expect": {}}, {"emit": {}}, {"error": {"code": "x"}}, {"raw": "{"},
+                {"binary": 1}, {"big": 1}, {"delay_ms": 1}, {"stall_ms": 1}, {"auto": {}},
+                {"auto": {"until": "response.done", "times": 2}},
+                {"close": {"code": 1011, "reason": "x"}}, {"close": {"code": 1000}}, "drop"
+            ],
+            "connections": [{"refuse": {"status": 429, "body": "x", "retry_after": 3}}, {}]
+        }"#,
+    )
+    .unwrap();
+    assert_eq!((script.steps.unwrap().len(), script.connections.len()), (13, 2));
+}
+
+#[test]
 fn a_script_file_with_an_unknown_key_is_an_error() {
     for bad in
         [r#"{"replys":[]}"#, r#"{"steps":[{"expects":{}}]}"#, r#"{"replies":[{"text":"x"}]}"#]
