@@ -7,13 +7,12 @@
 
 use std::{
     sync::{Arc, Mutex},
-    task::{Context, Poll},
     time::{Duration, Instant},
 };
 
 use antiphon::{
     agent::FuncTool,
-    audio::{AudioFormat, AudioFrame, AudioSink, ClockedSink, Generation, Played, SinkError},
+    audio::{AudioFormat, AudioFrame, ClockedSink},
     live::LiveConfig,
     providers::cascade::{
         SpeechRequest, Synthesizer,
@@ -46,7 +45,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             })
             .speech(ToolSpeech::phrases(["is the door open"]).answer("The door is {state}.")),
         )
-        .sink(ListeningSink::new(mouth.sample_rate_hz(), first_voice.clone()))
+        .sink(listening_sink(mouth.sample_rate_hz(), first_voice.clone()))
         .build()?;
     let mut events = session.events();
     let mut config = LiveConfig::new();
@@ -143,76 +142,12 @@ impl FirstVoice {
 }
 
 /// Plays into nothing, and notes when the first voiced sample would be heard.
-struct ListeningSink {
-    inner: ClockedSink,
-    first_voice: FirstVoice,
-    /// When what is written next would be heard.
-    edge: Option<Instant>,
-}
-
-impl ListeningSink {
-    fn new(sample_rate_hz: u32, first_voice: FirstVoice) -> Self {
-        let inner = ClockedSink::new(AudioFormat::pcm16(sample_rate_hz));
-        Self { inner, first_voice, edge: None }
-    }
-}
-
-impl AudioSink for ListeningSink {
-    fn format(&self) -> AudioFormat {
-        self.inner.format()
-    }
-
-    fn room(&self, now: Instant) -> usize {
-        self.inner.room(now)
-    }
-
-    fn write(
-        &mut self,
-        generation: Generation,
-        frame: &AudioFrame,
-        now: Instant,
-    ) -> Result<(), SinkError> {
-        let start = self.edge.map_or(now, |edge| edge.max(now));
-        self.edge = Some(start + frame.duration());
-        let mut first_voice = self.first_voice.0.lock().expect("nothing panics under it");
+fn listening_sink(sample_rate_hz: u32, first_voice: FirstVoice) -> ClockedSink {
+    ClockedSink::new(AudioFormat::pcm16(sample_rate_hz)).observed_by(move |frame, heard_at| {
+        let mut first_voice = first_voice.0.lock().expect("nothing panics under it");
         if first_voice.is_none() {
             let voiced = samples(frame).position(|sample| sample.unsigned_abs() > VOICED);
-            *first_voice = voiced.map(|at| start + frame.format.duration_of(at as u64));
+            *first_voice = voiced.map(|at| heard_at + frame.format.duration_of(at as u64));
         }
-        drop(first_voice);
-        self.inner.write(generation, frame, now)
-    }
-
-    fn finish(&mut self, generation: Generation, now: Instant) -> Result<(), SinkError> {
-        self.inner.finish(generation, now)
-    }
-
-    fn clear(&mut self, next: Generation, now: Instant) -> Result<Option<Played>, SinkError> {
-        self.edge = None;
-        self.inner.clear(next, now)
-    }
-
-    fn pause(&mut self, now: Instant) -> Result<(), SinkError> {
-        self.inner.pause(now)
-    }
-
-    fn resume(&mut self, now: Instant) -> Result<(), SinkError> {
-        self.inner.resume(now)
-    }
-
-    fn position(&self, now: Instant) -> Option<Played> {
-        self.inner.position(now)
-    }
-
-    fn poll_progress(
-        &mut self,
-        cx: &mut Context<'_>,
-        now: Instant,
-    ) -> Poll<Result<Played, SinkError>> {
-        self.inner.poll_progress(cx, now)
-    }
-
-    fn next_deadline(&self) -> Option<Instant> {
-        self.inner.next_deadline()
-    }
+    })
 }

@@ -132,9 +132,14 @@ impl PlayoutClock {
 
     /// Samples that may be written now.
     pub fn room(&self, now: Instant) -> usize {
-        let queued = self.queued();
+        self.bound.saturating_sub(self.queued(now)) as usize
+    }
+
+    /// Samples that are written and not yet heard.
+    pub fn queued(&self, now: Instant) -> u64 {
+        let queued = self.left();
         let played = if self.paused { 0 } else { self.ticks_until(now).min(queued) };
-        self.bound.saturating_sub(queued - played) as usize
+        queued - played
     }
 
     /// Lets time pass up to `now` and tells what it was filled with, in order. The other methods
@@ -167,7 +172,7 @@ impl PlayoutClock {
         let segment = self.open(generation)?;
         segment.written += samples as u64;
         segment.starved &= samples == 0;
-        self.filled |= self.queued() > self.bound / 2;
+        self.filled |= self.left() > self.bound / 2;
         Ok(())
     }
 
@@ -192,7 +197,7 @@ impl PlayoutClock {
         self.queue.retain(|segment| segment.generation >= next);
         self.completed.retain(|played| played.generation >= next);
         self.last = self.last.filter(|played| played.generation >= next);
-        self.filled &= self.queued() > self.bound / 2;
+        self.filled &= self.left() > self.bound / 2;
         self.progress = false;
         // A generation that was kept may have no audio of its own.
         self.settle();
@@ -260,11 +265,11 @@ impl PlayoutClock {
         }
         let front = self.queue.front().filter(|front| front.left() > 0 && !self.paused)?;
         let front_ends = front.left();
-        let half_empty = if self.filled { self.queued() - self.bound / 2 } else { u64::MAX };
+        let half_empty = if self.filled { self.left() - self.bound / 2 } else { u64::MAX };
         self.time_of(self.tick + front_ends.min(half_empty))
     }
 
-    fn queued(&self) -> u64 {
+    fn left(&self) -> u64 {
         self.queue.iter().map(Segment::left).sum()
     }
 
@@ -312,7 +317,7 @@ impl PlayoutClock {
             self.queue.pop_front();
             self.complete(generation, samples);
         }
-        if self.filled && self.queued() <= self.bound / 2 {
+        if self.filled && self.left() <= self.bound / 2 {
             self.filled = false;
             self.progress = true;
         }
