@@ -21,6 +21,6 @@ pub mod providers {
 }
 
 /// The README's code, compiled.
-#[cfg(all(doctest, feature = "offline"))]
+#[cfg(all(doctest, feature = "offline", feature = "openai"))]
 #[doc = include_str!("../README.md")]
 mod readme {}

@@ -29,6 +29,12 @@ pub struct TalkArguments {
     /// Who hears, thinks and speaks.
     #[arg(long, value_enum, default_value_t)]
     pub provider: Provider,
+    /// The server, in place of the provider's own: `ws://` or `wss://`.
+    #[arg(long, value_name = "URL")]
+    pub url: Option<String>,
+    /// The model. Default: the provider's own.
+    #[arg(long)]
+    pub model: Option<String>,
     /// The voice. Default: the provider's first.
     #[arg(long)]
     pub voice: Option<String>,
@@ -101,7 +107,7 @@ pub struct DoctorArguments {
 }
 
 /// Where the models are.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct ModelArguments {
     /// The folder of the model files. Default: `$ANTIPHON_MODELS`, else beside the program.
     #[arg(long, value_name = "DIR")]
@@ -124,6 +130,8 @@ pub enum Provider {
     /// Everything on this machine; no network, no key.
     #[default]
     Offline,
+    /// OpenAI Realtime, with the key in OPENAI_API_KEY; or with --url a server that speaks like it.
+    Openai,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]

@@ -4,6 +4,7 @@ mod device;
 mod floor;
 mod plan;
 mod print;
+mod provider;
 mod run;
 mod script;
 mod tape;

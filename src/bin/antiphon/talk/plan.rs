@@ -15,7 +15,10 @@ use antiphon::{
 
 use super::script::{BargeIn, Ending, INPUT_RATE_HZ, Item, Speech};
 use crate::{
-    args::{EventFormat, Given, InputArgument, ModelArguments, OutputArgument, TalkArguments, Vad},
+    args::{
+        EventFormat, Given, InputArgument, ModelArguments, OutputArgument, Provider, TalkArguments,
+        Vad,
+    },
     failure::Failure,
 };
 
@@ -48,7 +51,37 @@ pub struct Plan {
     pub idle: IdleConfig,
     pub events: EventFormat,
     pub fast: bool,
-    pub models: ModelArguments,
+    pub provider: Voices,
+}
+
+/// Who hears, thinks and speaks.
+pub enum Voices {
+    Offline { models: ModelArguments },
+    OpenAi { url: Option<String>, model: Option<String> },
+}
+
+impl Voices {
+    fn new(
+        provider: Provider,
+        url: Option<String>,
+        model: Option<String>,
+        models: ModelArguments,
+        fast: bool,
+    ) -> Result<Self, Failure> {
+        let offline = provider == Provider::Offline;
+        let misfit = match (&url, &model, &models.models) {
+            (Some(_), _, _) if offline => Some("--url does not go with --provider offline"),
+            (_, Some(_), _) if offline => Some("--model does not go with --provider offline"),
+            (_, _, Some(_)) if !offline => Some("--models goes only with --provider offline"),
+            _ if fast && !offline => Some("--fast goes only with --provider offline"),
+            _ => None,
+        };
+        match (misfit, provider) {
+            (Some(misfit), _) => Err(Failure::usage(misfit)),
+            (None, Provider::Offline) => Ok(Self::Offline { models }),
+            (None, Provider::Openai) => Ok(Self::OpenAi { url, model }),
+        }
+    }
 }
 
 /// Where the agent's voice goes.
@@ -62,6 +95,13 @@ pub enum Output {
 impl Plan {
     /// Reads every file that the command line names.
     pub fn new(arguments: TalkArguments, order: &[Given]) -> Result<Self, Failure> {
+        let provider = Voices::new(
+            arguments.provider,
+            arguments.url.clone(),
+            arguments.model.clone(),
+            arguments.models.clone(),
+            arguments.fast,
+        )?;
         let mut devices = Devices::default();
         let mut items = items(&arguments, order)?;
         let output = match &arguments.output {
@@ -140,7 +180,7 @@ impl Plan {
             },
             events: arguments.events,
             fast: arguments.fast,
-            models: arguments.models,
+            provider,
         })
     }
 }

@@ -13,7 +13,6 @@ use antiphon::{
         memory::{FileMemory, InMemory},
     },
     audio::AudioError,
-    live::{LiveConfig, VoiceActivity},
     session::{AgentSession, EndReason, EventKind, EventStream, SendError, SessionEvent},
     tools::{Ring, chime},
     types::AudioFrame,
@@ -28,11 +27,12 @@ use super::{
     floor::Floor,
     plan::{Output, Plan},
     print::{self, Printer, TimerEvent},
+    provider,
     script::{Action, FRAME, Item, Script},
     tape::Tape,
     toolbox::Toolbox,
 };
-use crate::{failure::Failure, offline};
+use crate::failure::Failure;
 
 /// How long the session may take to end once it was asked to.
 const SHUTDOWN: Duration = Duration::from_secs(5);
@@ -46,25 +46,14 @@ pub async fn talk(mut plan: Plan) -> Result<(), Failure> {
         None => Arc::new(InMemory::new()),
     };
     let toolbox = Toolbox::new(&mut plan, memory.clone())?;
-    let speech = offline::load(&plan.models).await?;
-    if let Some(voice) = &plan.voice {
-        offline::check_voice(&*speech.synthesizer, voice)?;
-    }
+    let (provider, config) = provider::open(&plan).await?;
     let tape = match &plan.output {
         Output::File(path) => Some(Tape::create(path)?),
         Output::Speaker | Output::None => None,
     };
 
-    let mut config = LiveConfig::new().voice_activity(if plan.by_hand {
-        VoiceActivity::Manual
-    } else {
-        VoiceActivity::Auto
-    });
-    if let Some(voice) = &plan.voice {
-        config = config.voice(voice.as_str());
-    }
     let (_, policy) = plan.policy;
-    let mut builder = AgentSession::builder(Arc::new(offline::provider(speech)))
+    let mut builder = AgentSession::builder(provider)
         .registry(toolbox.registry.clone())
         .authorize(policy)
         .memory(memory);

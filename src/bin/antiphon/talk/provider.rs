@@ -1,0 +1,57 @@
+//! Who hears, thinks and speaks.
+
+use std::{env, sync::Arc};
+
+use antiphon::{
+    live::{LiveConfig, LiveProvider, VoiceActivity},
+    providers::openai::OpenAi,
+};
+
+use super::plan::{Plan, Voices};
+use crate::{failure::Failure, offline};
+
+/// Holds the key for OpenAI.
+const KEY_VARIABLE: &str = "OPENAI_API_KEY";
+
+/// What a model is told that knows nothing of the program. (The offline agent is led by its tools.)
+const INSTRUCTIONS: &str = "You are a helpful voice assistant. Answer in one or two short \
+    sentences, as one speaks. Use your tools where they help, and say in words what they gave.";
+
+/// The provider, and the configuration of its session.
+pub async fn open(plan: &Plan) -> Result<(Arc<dyn LiveProvider>, LiveConfig), Failure> {
+    let mut config = LiveConfig::new().voice_activity(if plan.by_hand {
+        VoiceActivity::Manual
+    } else {
+        VoiceActivity::Auto
+    });
+    if let Some(voice) = &plan.voice {
+        config = config.voice(voice.as_str());
+    }
+    match &plan.provider {
+        Voices::Offline { models } => {
+            let speech = offline::load(models).await?;
+            if let Some(voice) = &plan.voice {
+                offline::check_voice(&*speech.synthesizer, voice)?;
+            }
+            Ok((Arc::new(offline::provider(speech)), config))
+        }
+        Voices::OpenAi { url, model } => {
+            config = config.api_key(key()?).instructions(INSTRUCTIONS);
+            if let Some(model) = model {
+                config = config.model(model.as_str());
+            }
+            config.endpoint = url.clone();
+            Ok((Arc::new(OpenAi::new()), config))
+        }
+    }
+}
+
+fn key() -> Result<String, Failure> {
+    match env::var(KEY_VARIABLE) {
+        Ok(key) if !key.trim().is_empty() => Ok(key),
+        _ => Err(Failure::failed(format!(
+            "no API key: put one into the environment variable {KEY_VARIABLE}, \
+             or talk to the offline agent with --provider offline"
+        ))),
+    }
+}
