@@ -90,3 +90,114 @@ fn speech_detection_16_ms(bencher: Bencher) {
     let length = detector.frame_samples();
     bencher.bench_local(|| detector.score(black_box(&samples[..length])));
 }
+
+/// A frame of the agent's voice off the wire: parsed, its reply looked up, decoded, told. To be
+/// compared with [`bare_audio_delta`].
+#[cfg(feature = "openai")]
+#[divan::bench(args = [960, 4_800])]
+fn openai_audio_delta(bencher: Bencher, bytes: usize) {
+    use antiphon::live::{Frame, Outbox, WireProtocol};
+
+    let mut client = wire::talking_client();
+    let mut out = Outbox::default();
+    let text = Frame::Text(wire::audio_delta(bytes).into());
+    let now = Instant::now();
+    bencher.bench_local(|| {
+        client.frame(black_box(text.clone()), now, &mut out).expect("a good frame");
+        out.events.pop_front()
+    });
+}
+
+/// The least that a client could do with the same frame: a borrowed parse, and base64 decoded into
+/// one buffer.
+#[cfg(feature = "openai")]
+#[divan::bench(args = [960, 4_800])]
+fn bare_audio_delta(bencher: Bencher, bytes: usize) {
+    let text = wire::audio_delta(bytes);
+    let mut pcm = vec![0; bytes];
+    bencher.bench_local(|| wire::bare_decode(black_box(&text), &mut pcm));
+}
+
+/// A frame of the user's voice to the wire. To be compared with [`bare_append`].
+#[cfg(feature = "openai")]
+#[divan::bench(args = [960, 4_800])]
+fn openai_append(bencher: Bencher, bytes: usize) {
+    use antiphon::live::{LiveCommand, Outbox, WireProtocol};
+
+    let mut client = wire::talking_client();
+    let mut out = Outbox::default();
+    let frame = AudioFrame::new(AudioFormat::pcm16(24_000), vec![7; bytes]);
+    let now = Instant::now();
+    bencher.bench_local(|| {
+        let command = LiveCommand::AppendAudio(black_box(&frame).clone());
+        client.command(command, now, &mut out).expect("a good command");
+        out.frames.pop_front()
+    });
+}
+
+/// The least that a client could do: base64 into a new string.
+#[cfg(feature = "openai")]
+#[divan::bench(args = [960, 4_800])]
+fn bare_append(bencher: Bencher, bytes: usize) {
+    let pcm = vec![7; bytes];
+    bencher.bench_local(|| wire::bare_encode(black_box(&pcm)));
+}
+
+#[cfg(feature = "openai")]
+mod wire {
+    use std::{borrow::Cow, time::Instant};
+
+    use antiphon::{
+        live::{Frame, LiveConfig, Outbox, WireProtocol},
+        providers::openai::Client,
+    };
+    use base64_simd::{AsOut, STANDARD};
+    use serde::Deserialize;
+
+    /// A client in the middle of a reply.
+    pub fn talking_client() -> Client {
+        let mut client = Client::new(&LiveConfig::new(), None).expect("a good configuration");
+        let (mut out, now) = (Outbox::default(), Instant::now());
+        client.opened(now, &mut out).expect("opens");
+        for text in [
+            r#"{"type":"session.created","event_id":"e1","session":{"type":"realtime"}}"#,
+            r#"{"type":"session.updated","event_id":"e2","session":{"type":"realtime"}}"#,
+            r#"{"type":"response.created","event_id":"e3","response":{"id":"resp_1"}}"#,
+        ] {
+            client.frame(Frame::Text(text.into()), now, &mut out).expect("a good frame");
+        }
+        client
+    }
+
+    pub fn audio_delta(bytes: usize) -> String {
+        let delta = STANDARD.encode_to_string(vec![7; bytes]);
+        format!(
+            r#"{{"type":"response.output_audio.delta","event_id":"event_000001_00000042","response_id":"resp_1","item_id":"item_1","output_index":0,"content_index":0,"delta":"{delta}"}}"#
+        )
+    }
+
+    #[derive(Deserialize)]
+    struct Bare<'a> {
+        #[serde(rename = "type", borrow)]
+        kind: Cow<'a, str>,
+        #[serde(borrow)]
+        item_id: Cow<'a, str>,
+        #[serde(borrow)]
+        delta: Cow<'a, str>,
+    }
+
+    pub fn bare_decode(text: &str, pcm: &mut [u8]) -> usize {
+        let event: Bare<'_> = serde_json::from_str(text).expect("a good frame");
+        let decoded = STANDARD.decode(event.delta.as_bytes(), pcm.as_out()).expect("base64");
+        decoded.len() + event.kind.len() + event.item_id.len()
+    }
+
+    pub fn bare_encode(pcm: &[u8]) -> String {
+        let head = "{\"type\":\"input_audio_buffer.append\",\"audio\":\"";
+        let mut text = String::with_capacity(head.len() + STANDARD.encoded_length(pcm.len()) + 2);
+        text.push_str(head);
+        STANDARD.encode_append(pcm, &mut text);
+        text.push_str("\"}");
+        text
+    }
+}
