@@ -12,17 +12,45 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
 const FORBIDDEN_CRATES: &[(&str, &[&str])] = &[
     (
         "crates/types/src",
-        &["antiphon_live", "antiphon_audio", "antiphon_agent", "antiphon_cascade"],
+        &[
+            "antiphon_live",
+            "antiphon_audio",
+            "antiphon_agent",
+            "antiphon_cascade",
+            "antiphon_openai",
+        ],
     ),
-    ("crates/live/src", &["antiphon_audio", "antiphon_agent", "antiphon_cascade"]),
-    ("crates/audio/src", &["antiphon_live", "antiphon_agent", "antiphon_cascade"]),
-    ("crates/agent/src", &["antiphon_live", "antiphon_audio", "antiphon_cascade"]),
+    (
+        "crates/live/src",
+        &["antiphon_audio", "antiphon_agent", "antiphon_cascade", "antiphon_openai"],
+    ),
+    (
+        "crates/audio/src",
+        &["antiphon_live", "antiphon_agent", "antiphon_cascade", "antiphon_openai"],
+    ),
+    (
+        "crates/agent/src",
+        &["antiphon_live", "antiphon_audio", "antiphon_cascade", "antiphon_openai"],
+    ),
     ("crates/testkit/src", &["antiphon::", "antiphon_cascade"]),
-    ("providers/cascade/src", &["antiphon::", "antiphon_testkit"]),
+    ("providers/cascade/src", &["antiphon::", "antiphon_testkit", "antiphon_openai"]),
+    (
+        "providers/openai/src",
+        &["antiphon::", "antiphon_testkit", "antiphon_agent", "antiphon_cascade"],
+    ),
 ];
 
 /// Pure parts: no clock is read in them, nothing is spawned, no socket or file is touched.
-const PURE: &[&str] = &["src/session/engine", "crates/audio/src/playout", "crates/audio/src/vad"];
+const PURE: &[&str] = &[
+    "src/session/engine",
+    "crates/audio/src/playout",
+    "crates/audio/src/vad",
+    "crates/testkit/src/openai/engine",
+    "crates/testkit/src/openai/player",
+    "crates/testkit/src/openai/replying",
+    "providers/openai/src/client",
+    "providers/openai/src/wire",
+];
 const IMPURE: &[&str] =
     &["Instant::now(", "SystemTime::now(", "tokio::", "std::fs", "std::net", "std::thread"];
 

@@ -19,6 +19,12 @@
 //! 4. The stream ends with exactly one `Err` (fatal, see [`LiveError::is_recoverable`]) or `None`;
 //!    after that it yields `None` for ever. Recoverable provider errors are [`LiveEvent::Error`].
 //! 5. Dropping the connection closes it. Closing twice is fine.
+//!
+//! # WebSockets
+//!
+//! A provider behind a WebSocket implements [`WireProtocol`], a pure state machine, and leaves the
+//! rest to the driver in `websocket` (feature `websocket`). Servers, such as a gateway or a test's
+//! far end, take connections with `acceptor` (feature `acceptor`).
 
 #[cfg(feature = "acceptor")]
 pub mod acceptor;

@@ -114,20 +114,24 @@ fn capabilities() -> Arc<Capabilities> {
 }
 
 /// Dials end at the test.
-pub(crate) struct Pipe(mpsc::UnboundedSender<DuplexStream>);
+pub(crate) struct Pipe {
+    dials: mpsc::UnboundedSender<DuplexStream>,
+    /// Bytes that wait in either direction.
+    capacity: usize,
+}
 
 #[async_trait]
 impl Connector for Pipe {
     async fn connect(&self, _: &str) -> std::io::Result<Box<dyn Transport>> {
-        let (near, far) = tokio::io::duplex(64 * 1024);
-        self.0.send(far).map_err(std::io::Error::other)?;
+        let (near, far) = tokio::io::duplex(self.capacity);
+        self.dials.send(far).map_err(std::io::Error::other)?;
         Ok(Box::new(near))
     }
 }
 
 pub(crate) fn pipe() -> (Pipe, mpsc::UnboundedReceiver<DuplexStream>) {
     let (dials, far_ends) = mpsc::unbounded_channel();
-    (Pipe(dials), far_ends)
+    (Pipe { dials, capacity: 64 * 1024 }, far_ends)
 }
 
 pub(crate) async fn connect(

@@ -1,6 +1,9 @@
 //! Connecting, and all the ways in which it fails.
 
-use std::time::Duration;
+use std::{
+    task::{Context, Poll},
+    time::Duration,
+};
 
 use antiphon_live::{
     LiveConfig, LiveError, LiveEvent,
@@ -222,4 +225,41 @@ async fn dropping_the_future_closes_what_was_opened() {
     };
     drop(connecting);
     while socket.recv().await.unwrap().is_ok() {}
+}
+
+/// Every point at which connecting can be given up, from the dial to the session that is ready.
+#[tokio::test(start_paused = true)]
+async fn connecting_may_be_given_up_anywhere_and_leaves_nothing_open() {
+    for polls in 0.. {
+        let (dials, mut far_ends) = mpsc::unbounded_channel();
+        // So narrow that there are many points.
+        let connector = Pipe { dials, capacity: 7 };
+        let serving = tokio::spawn(async move {
+            let stream = far_ends.recv().await?;
+            let gate = |_: &Request| Answer::upgrade();
+            let accepted = Acceptor::default().accept(Box::new(stream), &gate).await.ok()??;
+            let mut socket = accepted.socket;
+            let _ = socket.send(text("ready")).await;
+            while let Some(Ok(_)) = socket.recv().await {}
+            Some(())
+        });
+        let mut connecting = Box::pin(connect(&connector));
+        let mut done = false;
+        for _ in 0..polls {
+            let once = |cx: &mut Context<'_>| Poll::Ready(connecting.as_mut().poll(cx).is_ready());
+            done = std::future::poll_fn(once).await;
+            if done {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        drop(connecting);
+        drop(connector);
+        // The server's task ends: it holds no stream that is still open.
+        serving.await.unwrap();
+        if done {
+            assert!(polls > 20, "{polls}");
+            return;
+        }
+    }
 }

@@ -4,6 +4,7 @@ use antiphon_live::LiveEvent;
 use antiphon_types::AudioFrame;
 use bytes::Bytes;
 use futures_util::{FutureExt, SinkExt, StreamExt};
+use proptest::prelude::*;
 
 use super::*;
 
@@ -129,4 +130,66 @@ async fn dropping_it_ends_the_stream() {
     let error = socket.recv().await.unwrap().unwrap_err();
     assert!(matches!(error, antiphon_live::SocketError::Lost(_)), "{error}");
     assert!(socket.recv().await.is_none());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// However little the transport takes at once, everything arrives whole and in order, both
+    /// ways at the same time.
+    #[test]
+    fn a_narrow_transport_changes_nothing(
+        capacity in 1_usize..300,
+        down in proptest::collection::vec(0_usize..2_000, 1..12),
+        up in proptest::collection::vec(1_usize..2_000, 1..12),
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let (dials, mut far_ends) = mpsc::unbounded_channel();
+            let connector = Pipe { dials, capacity };
+            let server = async {
+                let mut socket = server(&mut far_ends).await;
+                assert_eq!(next_text(&mut socket).await, "hello");
+                socket.send(text("ready")).await.unwrap();
+                for size in &down {
+                    socket.send(Frame::Binary(vec![1; *size].into())).await.unwrap();
+                }
+                for size in &up {
+                    assert_eq!(next_text(&mut socket).await.len(), *size);
+                }
+                socket.close(1000, "done").await;
+            };
+            let client = async {
+                let connection = connect(&connector).await.unwrap();
+                let (mut commands, mut events) = connection.split();
+                let writes = async {
+                    for size in &up {
+                        commands.send(say(&"x".repeat(*size))).await.unwrap();
+                    }
+                };
+                let reads = async {
+                    let mut sizes = Vec::new();
+                    loop {
+                        match events.next().await.unwrap() {
+                            Ok(LiveEvent::Ready { .. }) => {}
+                            Ok(LiveEvent::Ignored { kind }) => sizes.push(kind.to_string()),
+                            Ok(other) => panic!("{other:?}"),
+                            Err(error) => {
+                                assert!(matches!(error, LiveError::Closed { code: 1000, .. }));
+                                return sizes;
+                            }
+                        }
+                    }
+                };
+                tokio::join!(writes, reads).1
+            };
+            let ((), sizes) = tokio::join!(server, client);
+            let wanted: Vec<_> = down.iter().map(|size| format!("{size} bytes")).collect();
+            assert_eq!(sizes, wanted);
+        });
+    }
 }
