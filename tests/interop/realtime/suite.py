@@ -108,6 +108,26 @@ class RealtimePeers:
         check(not server.frames("client", "response.cancel"), "the server stops by itself")
         self._judge(server)
 
+    def our_client_sends_money_only_as_the_policy_allows(self, folder):
+        """Refused above the limit; below it read back, and done after a yes."""
+        with Server(self.testkit, folder) as server:
+            run = self._talk(
+                server.url, "--text", "Send nine hundred euros to Alice.",
+                "--text", "Send five euros to Alice.", "--text", "Yes.", "--output", "none",
+            )
+        (denied,) = run.of("tool_denied")
+        (confirm,) = run.of("tool_confirm")
+        (call,) = run.of("tool_call")
+        check(denied["id"] != call["id"] and call["args"]["amount"] == 5, run.story())
+        check(confirm["read_back"] == "Send 5 euros to Alice?", str(confirm))
+        outputs = [
+            frame["item"]["output"]
+            for frame in server.frames("client", "conversation.item.create")
+            if frame["item"]["type"] == "function_call_output"
+        ]
+        check(len(outputs) == 2 and "denied" in outputs[0] and "sent" in outputs[1], str(outputs))
+        self._judge(server)
+
     def our_client_holds_text_turns_with_aimock(self, folder):
         with Mock(folder) as mock:
             run = self._talk(mock.url, "--text", "hello", "--text", "goodbye", "--output", "none")
