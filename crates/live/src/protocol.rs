@@ -2,6 +2,7 @@
 
 use std::{
     collections::VecDeque,
+    fmt,
     time::{Duration, Instant},
 };
 
@@ -97,8 +98,8 @@ pub struct Outbox {
     pub events: VecDeque<LiveEvent>,
 }
 
-/// What the WebSocket handshake needs.
-#[derive(Debug)]
+/// What the WebSocket handshake needs. `Debug` shows neither the query, which may hold a key, nor
+/// any value.
 pub struct Handshake {
     /// `ws://` or `wss://` address with path and query.
     pub url: String,
@@ -106,6 +107,17 @@ pub struct Handshake {
     pub headers: Vec<(&'static str, SecretString)>,
     /// Subprotocols to offer.
     pub subprotocols: Vec<String>,
+}
+
+impl fmt::Debug for Handshake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = self.headers.iter().map(|(name, _)| name).collect();
+        f.debug_struct("Handshake")
+            .field("url", &self.url.split('?').next().unwrap_or_default())
+            .field("headers", &names)
+            .field("subprotocols", &self.subprotocols.len())
+            .finish()
+    }
 }
 
 /// How a server refused the handshake.
@@ -199,6 +211,18 @@ mod tests {
         let LiveError::RateLimited { retry_after, .. } = error(429) else { panic!() };
         assert_eq!(retry_after, Some(Duration::from_secs(3)));
         assert!(error(404).to_string().ends_with("openai answers HTTP 404: no such model"));
+    }
+
+    #[test]
+    fn a_handshake_shows_no_secret() {
+        let handshake = Handshake {
+            url: "wss://host/path?key=secret".into(),
+            headers: vec![("Authorization", SecretString::from("secret"))],
+            subprotocols: vec!["insecure-api-key.secret".into()],
+        };
+        let shown = format!("{handshake:?}");
+        assert!(shown.contains("wss://host/path") && shown.contains("Authorization"), "{shown}");
+        assert!(!shown.contains("secret"), "{shown}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -94,12 +94,11 @@ async fn open(
 ) -> Result<Option<Accepted>, AcceptError> {
     // A socket without it still works.
     let _ = stream.set_nodelay(true);
+    let Some(identity) = tls else { return acceptor.accept(Box::new(stream), gate).await };
     let after = acceptor.options.handshake_timeout;
-    let transport = match tls {
-        None => Box::new(stream),
-        Some(identity) => timeout(after, identity.accept(Box::new(stream)))
-            .await
-            .unwrap_or(Err(AcceptError::Timeout { after }))?,
+    let handshakes = async {
+        let transport = identity.accept(Box::new(stream)).await?;
+        acceptor.accept(transport, gate).await
     };
-    acceptor.accept(transport, gate).await
+    timeout(after, handshakes).await.unwrap_or(Err(AcceptError::Timeout { after }))
 }

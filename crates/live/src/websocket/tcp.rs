@@ -132,6 +132,9 @@ impl Address {
     /// Says what is wrong with `url`. The query may hold a key and is not quoted.
     pub(super) fn parse(url: &str) -> Result<Self, String> {
         let shown = url.split(['?', '#']).next().unwrap_or(url);
+        if !url.is_ascii() {
+            return Err(format!("{shown} is not a URL: percent-encode what is not ASCII"));
+        }
         let uri: Uri = url.parse().map_err(|why| format!("{shown} is not a URL: {why}"))?;
         let tls = match uri.scheme_str() {
             Some("ws") => false,
