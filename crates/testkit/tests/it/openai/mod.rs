@@ -1,5 +1,6 @@
 //! The scripted OpenAI server, talked to by a bare WebSocket client.
 
+mod any_client;
 mod behaviour;
 mod refusals;
 mod scripts;
