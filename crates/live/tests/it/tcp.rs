@@ -1,16 +1,17 @@
 //! Driver and acceptor over loopback TCP and TLS. Real sockets, so real time.
 
+use std::sync::Arc;
+
 use antiphon_live::{
-    ConnectRequest, Connector, LiveConfig, LiveConnection, LiveError, LiveEvent, Secrets,
+    ConnectRequest, Connector, Frame, LiveCommand, LiveConfig, LiveConnection, LiveError,
+    LiveEvent, Secrets,
     acceptor::{
         AcceptError, Accepted, Acceptor, AcceptorOptions, Answer, Listener, Request, TlsIdentity,
     },
     websocket::{self, TcpConnector, WebSocketOptions},
 };
-use antiphon_live::{Frame, LiveCommand};
 use futures_util::{SinkExt, StreamExt};
 use secrecy::SecretString;
-use std::sync::Arc;
 use tokio::task::JoinHandle;
 
 use crate::websocket::Plain;
@@ -144,6 +145,21 @@ async fn connections_over_the_limit_are_turned_away() {
     let error = connect(&url, &TcpConnector::new()).await.err().unwrap();
     assert!(matches!(&error, LiveError::Transport(why) if why.contains("503")), "{error}");
     talks(first).await;
+}
+
+#[tokio::test]
+async fn dropping_a_listener_ends_its_connections() {
+    let server = serve(None, AcceptorOptions::default()).await;
+    let url = format!("ws://127.0.0.1:{}/", server.port);
+    let mut connection = connect(&url, &TcpConnector::new()).await.unwrap();
+    drop(server);
+    let error = loop {
+        match connection.next().await.unwrap() {
+            Ok(_) => {}
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, LiveError::Closed { code: 1006, .. }), "{error}");
 }
 
 #[test]
