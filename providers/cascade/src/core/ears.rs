@@ -15,10 +15,18 @@ use crate::{Transcript, Utterance};
 
 /// A partial transcript is made at most so often, in the time of the audio.
 const PARTIAL_EVERY: Duration = Duration::from_millis(500);
-/// Longer utterances are recognised in segments, cut where it is quietest.
-const MAX_SEGMENT: Duration = Duration::from_secs(28);
+/// Each partial result takes all of the segment so far, so they come more seldom the longer it is:
+/// after another quarter. All of them together then take five times the segment, however long.
+const PARTIAL_GROWTH: u64 = 4;
+/// Longer utterances are recognised in segments, cut where it is quietest: what was said long ago is
+/// not gone through again for each partial result. Recognisers take less than half the time for two
+/// halves of a long clip.
+const MAX_SEGMENT: Duration = Duration::from_secs(15);
 /// How far back from its end a segment may be cut.
-const CUT_WITHIN: Duration = Duration::from_secs(8);
+const CUT_WITHIN: Duration = Duration::from_secs(5);
+/// A segment of at least this length is over at a pause. A shorter one goes on after it: to
+/// understand a few words a recogniser needs those around them.
+const MIN_SEGMENT: Duration = Duration::from_secs(6);
 /// The stretch of which the quietest is looked for.
 const CUT_WINDOW: Duration = Duration::from_millis(200);
 /// An utterance is at most so long. A voice that goes on (or a detector that is stuck on a noise)
@@ -80,6 +88,8 @@ struct Open {
     shown: String,
     /// The final result, begun before it is certain that the user has finished.
     early: Option<Segment>,
+    /// The sample up to which `early` goes.
+    early_to: u64,
     overflown: bool,
 }
 
@@ -301,6 +311,7 @@ impl Ears {
             partial_at: start,
             shown: String::new(),
             early: None,
+            early_to: start,
             overflown: false,
         });
     }
@@ -317,10 +328,18 @@ impl Ears {
         }
         let silent = self.turns.as_ref().map_or(0, TurnDetector::silent_samples);
         let early_after = self.samples_in(self.settings.silence / 2);
+        let min_segment = self.samples_in(MIN_SEGMENT);
         let Some(open) = &mut self.open else { return };
         if silent == 0 {
             if let Some(early) = open.early.take() {
-                out.cancel(early.job);
+                if open.early_to - open.segment_start >= min_segment {
+                    // What was said before the pause stays as it was heard.
+                    open.segments.push(early);
+                    open.segment_start = open.early_to - early_after / 2;
+                    open.partial_at = open.segment_start;
+                } else {
+                    out.cancel(early.job);
+                }
             }
         } else if silent >= early_after && open.early.is_none() {
             if let Some(partial) = open.partial.take() {
@@ -330,6 +349,7 @@ impl Ears {
             let job = out.start(self.recognize(from, position, true));
             if let Some(open) = &mut self.open {
                 open.early = Some(Segment { job, words: None });
+                open.early_to = position;
             }
             return;
         }
@@ -339,9 +359,8 @@ impl Ears {
     fn ask_for_partial(&mut self, out: &mut Outputs) {
         let position = self.position();
         let Some(open) = &self.open else { return };
-        // Each one takes all that was said, so longer speech gets them less often.
         let least = self.samples_in(PARTIAL_EVERY);
-        let every = least.max((position - open.segment_start) / 8);
+        let every = least.max(open.partial_at.saturating_sub(open.segment_start) / PARTIAL_GROWTH);
         let wanted = self.settings.input_transcripts
             && self.settings.voice_activity != VoiceActivity::Off
             && open.partial.is_none()

@@ -11,8 +11,8 @@ use antiphon_agent::{
 };
 use antiphon_audio::SpeechDetector;
 use antiphon_cascade::{
-    CascadeProvider, Recognizer, SpeechError, SpeechRequest, SpeechStream, Synthesizer, Transcript,
-    Utterance,
+    Alternative, CascadeProvider, Recognizer, SpeechError, SpeechRequest, SpeechStream,
+    Synthesizer, Transcript, Utterance,
 };
 use antiphon_live::{
     ConnectRequest, LiveCommand, LiveConfig, LiveConnection, LiveError, LiveEvent, LiveProvider,
@@ -24,19 +24,22 @@ use futures_util::{FutureExt, SinkExt, StreamExt, stream};
 use tokio::time::{Instant, sleep, timeout};
 
 /// Words as loudness: the recogniser reads them off the samples.
-pub const WORDS: [(i16, &str); 6] = [
+pub const WORDS: [(i16, &str); 7] = [
     (2_000, "one"),
     (3_000, "two"),
     (4_000, "three"),
     (5_000, ""),
     (6_000, "yes"),
     (7_000, "four"),
+    (8_000, "fifteen"),
 ];
 pub const ONE: i16 = 2_000;
 pub const TWO: i16 = 3_000;
 pub const THREE: i16 = 4_000;
 pub const NOISE: i16 = 5_000;
 pub const YES: i16 = 6_000;
+/// Heard as `fifteen`, or perhaps `fifty`.
+pub const UNSURE: i16 = 8_000;
 pub const FAILS: i16 = 9_000;
 pub const PANICS: i16 = 9_200;
 pub const HANGS: i16 = 9_400;
@@ -78,7 +81,11 @@ impl Recognizer for Ears {
         }
         let word = |level: &i16| WORDS.iter().find(|(known, _)| known == level).map(|word| word.1);
         let words: Vec<&str> = levels.iter().filter_map(word).filter(|w| !w.is_empty()).collect();
-        Ok(Transcript::new(words.join(" ")))
+        let mut transcript = Transcript::new(words.join(" "));
+        if levels == [UNSURE] {
+            transcript.alternatives.push(Alternative::new("fifty", -0.5));
+        }
+        Ok(transcript)
     }
 }
 
