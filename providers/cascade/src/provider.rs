@@ -11,7 +11,7 @@ use antiphon_agent::Model;
 use antiphon_audio::{EarshotDetector, SpeechDetector, TurnConfig, TurnDetector};
 use antiphon_live::{
     ActivityHandling, Capabilities, ConnectRequest, LiveConfig, LiveConnection, LiveError,
-    LiveProvider, VoiceActivity,
+    LivePolicies, LiveProvider, SpeakerOptions, VoiceActivity,
 };
 use antiphon_types::{AudioFormat, Status};
 use async_trait::async_trait;
@@ -233,6 +233,7 @@ impl LiveProvider for CascadeProvider {
         // The parts have no options by id.
         let options = config.options.keys().chain(config.provider_options.keys());
         capabilities.unsupported_options = options.map(|id| id.as_str().into()).collect();
+        capabilities.unsupported_options.extend(without_meaning(config).map(Arc::from));
         Ok(capabilities)
     }
 
@@ -258,6 +259,23 @@ impl LiveProvider for CascadeProvider {
             Connection::open(self.name.clone(), capabilities, core, self.parts.clone());
         Ok(Box::new(connection))
     }
+}
+
+/// The fields of `config` that were set and that no cascade does anything with.
+fn without_meaning(config: &LiveConfig) -> impl Iterator<Item = &'static str> + use<> {
+    let plain = LivePolicies::default();
+    let policies = &config.policies;
+    let compression = policies.context_compression != plain.context_compression;
+    [
+        (config.fallback_model.is_some(), "fallback_model"),
+        (config.speaker != SpeakerOptions::default(), "speaker"),
+        (policies.affective_dialog != plain.affective_dialog, "affective_dialog"),
+        (policies.thinking != plain.thinking, "thinking"),
+        (compression, "context_compression"),
+        (policies.activity.coverage != plain.activity.coverage, "activity.coverage"),
+    ]
+    .into_iter()
+    .filter_map(|(is_set, name)| is_set.then_some(name))
 }
 
 /// The terms of a hint, without doubles. What reads like prose names none.

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use antiphon_agent::{ModelRequest, Role};
 use antiphon_live::{
-    LiveCommand, LiveConfig, LiveEvent, LiveProvider, ReplyId, VoiceActivity,
+    LiveCommand, LiveConfig, LiveEvent, LiveProvider, ReplyId, TurnCoverage, VoiceActivity,
     conformance::{self, Options, Outcome, ToolProbe},
 };
 use antiphon_types::{AudioFrame, JsonObject, ToolCallRequest, ToolDefinition, ToolResponse};
@@ -45,6 +45,30 @@ fn options_that_mean_nothing_are_listed_and_no_error() {
     let capabilities = house().provider().capabilities(&config).unwrap();
     let unsupported: Vec<&str> = capabilities.unsupported_options.iter().map(|id| &**id).collect();
     assert_eq!(unsupported, ["temperature", "noise_reduction"]);
+}
+
+#[test]
+fn fields_that_mean_nothing_are_listed_and_no_error() {
+    let mut config = LiveConfig::new();
+    config.fallback_model = Some("another".into());
+    config.policies.affective_dialog = true;
+    config.policies.thinking.enabled = Some(true);
+    config.policies.context_compression.enabled = false;
+    config.policies.activity.coverage = TurnCoverage::AllInput;
+    let capabilities = house().provider().capabilities(&config).unwrap();
+    let unsupported: Vec<&str> = capabilities.unsupported_options.iter().map(|id| &**id).collect();
+    assert_eq!(
+        unsupported,
+        [
+            "fallback_model",
+            "affective_dialog",
+            "thinking",
+            "context_compression",
+            "activity.coverage"
+        ]
+    );
+    let plain = house().provider().capabilities(&LiveConfig::new()).unwrap();
+    assert!(plain.unsupported_options.is_empty());
 }
 
 /// What a session does at random.
