@@ -37,7 +37,7 @@ impl Notes {
             "properties": {
                 "text": {
                     "type": "string", "minLength": 1, "maxLength": 1_000,
-                    "description": "The words to note."
+                    "description": "The words to note.", "examples": ["buy milk"]
                 },
             },
             "required": ["text"],

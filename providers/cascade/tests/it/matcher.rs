@@ -591,3 +591,37 @@ async fn a_piece_of_a_number_is_not_the_number() {
     let said = conversation.say("Set a timer for 15-1 minutes.").await;
     assert_eq!(said.calls, timer_of(51));
 }
+
+#[tokio::test]
+async fn a_beginning_that_melted_is_known_again() {
+    let mut conversation = Conversation::new(vec![timer_tool()]);
+    let said = conversation.say("Sabbatimer for twenty four minutes.").await;
+    assert_eq!(said.calls, timer_of(24));
+    let said = conversation.say("Sabotage for twenty four minutes.").await;
+    assert!(said.calls.is_empty(), "{said:?}");
+}
+
+#[tokio::test]
+async fn what_holds_no_word_is_answered_unless_it_is_nothing() {
+    let mut conversation = Conversation::new(home_tools());
+    assert!(conversation.say("\u{1f600}\u{1f44d}").await.text.starts_with("Sorry"));
+    assert_eq!(conversation.say("... !?").await, Said::default());
+}
+
+#[tokio::test]
+async fn suggestions_read_well() {
+    let schema = |text: Value| json!({"type": "object", "properties": {"text": text}});
+    for (text, phrases, suggested) in [
+        (
+            json!({"type": "string", "examples": ["buy milk"]}),
+            &["take a note {text}"][..],
+            "take a note buy milk",
+        ),
+        (json!({"type": "string"}), &["take a note {text}", "take a note"], "take a note."),
+    ] {
+        let notes = tool("add_note", schema(text), phrases);
+        let mut conversation = Conversation::new(vec![notes]);
+        let said = conversation.say("The old mill stood by the river.").await;
+        assert!(said.text.contains(suggested), "{said:?}");
+    }
+}

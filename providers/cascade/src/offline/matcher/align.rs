@@ -11,9 +11,10 @@ use antiphon_agent::types::JsonObject;
 use super::{
     super::phonemes::Phonemes,
     catalog::{Catalog, Phrase, SLOT_WEIGHT, Token},
+    respell,
     slots::{Read, Reading, singular},
     sounds::{self, Sound},
-    words::{self, Kind, Word},
+    words::{Kind, Word},
 };
 
 /// A match costs at most this part of the phrase's weight.
@@ -24,6 +25,8 @@ const ACCEPT_OPEN: f32 = 0.2;
 const MARGIN: f32 = 0.05;
 
 const SWAPPED: f32 = 0.1;
+/// What it adds to the cost that the beginning had to be taken apart.
+const MELTED: f32 = 0.1;
 const SLOT_LEFT_OUT: f32 = 0.25;
 const GARBLED: f32 = 0.2;
 
@@ -51,8 +54,23 @@ pub(super) enum Matching {
 
 /// Finds the one tool that `words` ask for.
 pub(super) fn find(catalog: &Catalog, words: &[Word], phonemes: &Phonemes) -> Matching {
+    let found = find_with_numbers(catalog, words, phonemes);
+    if matches!(found, Matching::Match(_)) {
+        return found;
+    }
+    let Some(apart) = respell::beginning_apart(words, catalog, phonemes) else { return found };
+    match find_with_numbers(catalog, &apart, phonemes) {
+        Matching::Match(mut meant) if meant.cost + MELTED <= ACCEPT_OPEN => {
+            meant.cost += MELTED;
+            Matching::Match(meant)
+        }
+        _ => found,
+    }
+}
+
+fn find_with_numbers(catalog: &Catalog, words: &[Word], phonemes: &Phonemes) -> Matching {
     let as_heard = find_as_heard(catalog, words, phonemes);
-    let Some(respelled) = words::respelled(words) else { return as_heard };
+    let Some(respelled) = respell::numbers_respelled(words) else { return as_heard };
     match (&as_heard, find_as_heard(catalog, &respelled, phonemes)) {
         (Matching::Match(heard), Matching::Match(meant))
             if heard.tool != meant.tool || heard.cost <= meant.cost =>

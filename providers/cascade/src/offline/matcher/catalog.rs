@@ -86,7 +86,7 @@ impl Catalog {
                 continue;
             }
             let entry = catalog.tools.len();
-            let mut example = None;
+            let (mut example, mut reads_well_already) = (None, false);
             let spoken_name = super::slots::spoken_name(&tool.name);
             let declared = tool.speech.as_ref().map_or(&[][..], |speech| &speech.phrases);
             let named = [spoken_name];
@@ -98,8 +98,12 @@ impl Catalog {
                             // The form that asks for most is the best example, the first of them.
                             (form.iter().filter(|p| matches!(p, Piece::Slot(_))).count(), -1)
                         });
-                        if example.is_none() && !declared.is_empty() {
+                        // A word in place of any words reads badly: only where there is no other.
+                        let good = shown.is_some_and(|form| reads_well(form, &slots));
+                        let better = example.is_none() || (good && !reads_well_already);
+                        if better && !declared.is_empty() {
                             example = shown.map(|form| shown_form(form, &slots));
+                            reads_well_already = good;
                         }
                         for form in forms {
                             catalog.add(entry, &form, &slots, &mut known, phonemes);
@@ -195,6 +199,13 @@ fn compile(phrase: &str, slots: &[Slot]) -> Result<Vec<Vec<Piece>>, PhraseError>
 
 fn is_content(word: &str) -> bool {
     matches!(words::kind_of(word), Kind::Content | Kind::Number | Kind::Negation)
+}
+
+fn reads_well(form: &[Piece], slots: &[Slot]) -> bool {
+    form.iter().all(|piece| match piece {
+        Piece::Word(_) => true,
+        Piece::Slot(name) => slots.iter().any(|slot| slot.property == *name && slot.has_example()),
+    })
 }
 
 fn shown_form(form: &[Piece], slots: &[Slot]) -> String {

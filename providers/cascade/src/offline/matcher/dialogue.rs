@@ -95,7 +95,7 @@ pub(super) fn reply(
     }
     let hearings = hearing::hearings(&said);
     let Understood { outcome, state, .. } = if results.is_empty() {
-        turn.make_sense(&hearings, |hearing| turn.hear(&hearing.words, hearing.cut))
+        turn.make_sense(&hearings, |hearing| turn.hear(hearing))
     } else {
         // A user who said `yes` or `no` to a read-back has been heard already; a new request has not.
         turn.make_sense(&hearings, |hearing| match built_in(&hearing.words) {
@@ -254,9 +254,10 @@ impl Turn<'_> {
     }
 
     /// What the user wants.
-    fn hear(&self, words: &[Word], cut: bool) -> Understood {
+    fn hear(&self, hearing: &Hearing) -> Understood {
+        let Hearing { words, cut, wordless, .. } = hearing;
         let mut state = self.state();
-        if words.is_empty() {
+        if words.is_empty() && !wordless {
             return Understood { state, ..Understood::nothing() };
         }
         let built_in = built_in(words);
@@ -275,7 +276,7 @@ impl Turn<'_> {
                 },
             };
         }
-        match self.requests(words).filter(|_| !cut) {
+        match self.requests(words).filter(|_| !*cut) {
             Some(requests) => self.act(requests),
             None => self.reject(words, state.rejected),
         }

@@ -12,6 +12,8 @@ const MOST_HEARINGS: usize = 8;
 #[derive(Clone, Debug)]
 pub(super) struct Hearing {
     pub(super) words: Vec<Word>,
+    /// Something was written that is no word, such as a picture; marks alone are nothing.
+    pub(super) wordless: bool,
     /// Words were left out because there were too many.
     pub(super) cut: bool,
     /// How likely it is beside the first: the natural logarithm of the ratio.
@@ -34,7 +36,9 @@ pub(super) fn hearings(messages: &[&Message]) -> Vec<Hearing> {
             let known = &mut hearings[at].log_ratio;
             *known = add_probabilities(*known, log_ratio);
         } else if hearings.len() < MOST_HEARINGS {
-            hearings.push(Hearing { words, cut, log_ratio });
+            let mark = |c: char| c.is_whitespace() || c.is_control() || c.is_ascii_punctuation();
+            let wordless = words.is_empty() && text.chars().any(|c| !mark(c) && c != '\u{2026}');
+            hearings.push(Hearing { words, wordless, cut, log_ratio });
         }
     };
     add(&texts.join(". "), 0.0);

@@ -54,6 +54,7 @@ mod catalog;
 mod dialogue;
 mod hearing;
 mod phrase;
+mod respell;
 mod slots;
 mod small_talk;
 mod sounds;

@@ -19,6 +19,8 @@ pub(super) struct Slot {
     /// Taken when the property is not said.
     pub(super) default: Option<Value>,
     bounds: Bounds,
+    /// The schema's own example of a value, as it is said.
+    sample: Option<String>,
     /// The unit of an amount, for the ear.
     pub(super) currency: Option<String>,
     integer: bool,
@@ -117,6 +119,7 @@ impl Slot {
                 shortest: count("minLength"),
                 longest: count("maxLength"),
             },
+            sample: schema.pointer("/examples/0").map(super::answer::plain),
             currency: schema.get("x-currency").and_then(Value::as_str).map(str::to_owned),
             integer: type_of(schema) == Some("integer"),
         }
@@ -291,8 +294,18 @@ impl Slot {
         }
     }
 
+    /// Whether an example can be shown that reads like one.
+    pub(super) fn has_example(&self) -> bool {
+        self.sample.is_some() || !matches!(self.kind, SlotKind::Text | SlotKind::List)
+    }
+
     /// A value to show what could be said.
     pub(super) fn example(&self) -> String {
+        if let Some(sample) = &self.sample
+            && self.is_open()
+        {
+            return sample.clone();
+        }
         let bound = |wanted: f64| {
             let low = self.bounds.minimum.unwrap_or(wanted).max(wanted);
             self.bounds.maximum.unwrap_or(low).min(low)
