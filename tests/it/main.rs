@@ -8,6 +8,8 @@ mod arrows;
 mod compatible;
 mod conversation;
 mod fixed;
+#[cfg(feature = "openai")]
+mod openai;
 mod rig;
 mod robust;
 mod trials;

@@ -43,7 +43,7 @@ use crate::{
 /// | `tools` | `tools` |
 /// | `speaker.diarization` | a transcriber that tells speakers apart; they come as [`antiphon_live::LiveEvent::Native`] |
 /// | `connect_timeout` | the whole of connecting |
-/// | `affective_dialog`, `region`, `activity.coverage` | nothing |
+/// | `affective_dialog`, `activity.coverage`, `speaker.max_speakers` | nothing; listed as unsupported |
 ///
 /// Options, in `options` or `provider_options`:
 ///

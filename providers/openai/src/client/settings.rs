@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use antiphon_live::{
-    ActivityHandling, Capabilities, ContextCompression, LiveConfig, LiveError, Sensitivity,
-    ThinkingLevel, VoiceActivity,
+    ActivityHandling, Capabilities, ContextCompression, LiveConfig, LiveError, LivePolicies,
+    Sensitivity, ThinkingLevel, VoiceActivity,
 };
 use antiphon_types::{AudioFormat, ToolDefinition};
 use serde_json::{Value, json};
@@ -153,6 +153,8 @@ impl Settings {
         capabilities.input_transcripts = input_transcripts;
         capabilities.history = true;
         capabilities.unsupported_options = options.unsupported();
+        let ignored = without_meaning(config, session.reasoning.is_some());
+        capabilities.unsupported_options.extend(ignored.map(Arc::from));
 
         Ok(Self {
             dialect,
@@ -188,6 +190,23 @@ pub(super) fn model(config: &LiveConfig, dialect: Dialect, instead: Option<&str>
     let named = instead.or(config.model.as_deref()).map(str::trim).filter(|name| !name.is_empty());
     let default = if dialect == Dialect::Xai { DEFAULT_XAI_MODEL } else { DEFAULT_MODEL };
     named.unwrap_or(default).into()
+}
+
+/// The fields of `config` that were set and that nothing is done with.
+fn without_meaning(
+    config: &LiveConfig,
+    reasons: bool,
+) -> impl Iterator<Item = &'static str> + use<> {
+    let plain = LivePolicies::default();
+    let policies = &config.policies;
+    [
+        (policies.affective_dialog != plain.affective_dialog, "affective_dialog"),
+        (policies.thinking != plain.thinking && !reasons, "thinking"),
+        (policies.activity.coverage != plain.activity.coverage, "activity.coverage"),
+        (config.speaker.max_speakers.is_some(), "speaker.max_speakers"),
+    ]
+    .into_iter()
+    .filter_map(|(is_set, name)| is_set.then_some(name))
 }
 
 /// Tools as the service wants to be told of them.

@@ -171,7 +171,11 @@ fn turns_are_taken_by_sense_or_by_hand() {
 fn only_models_that_reason_are_told_to() {
     let mut config = LiveConfig::new().model("gpt-realtime-2025-08-28");
     config.policies.thinking.enabled = Some(false);
+    config.policies.affective_dialog = true;
     assert_eq!(update_of(&config)["session"]["reasoning"], Value::Null);
+    let capabilities = Client::new(&config, None).unwrap().capabilities().clone();
+    let ignored: Vec<&str> = capabilities.unsupported_options.iter().map(|id| &**id).collect();
+    assert_eq!(ignored, ["affective_dialog", "thinking"]);
     config.model = Some("gpt-realtime-2.1-mini".into());
     assert_eq!(update_of(&config)["session"]["reasoning"], json!({"effort": "minimal"}));
 }
