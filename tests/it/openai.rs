@@ -172,3 +172,22 @@ async fn quirk_29_a_session_that_expires_goes_on_in_another_with_its_history() {
     let events = call.answer().await;
     assert_eq!(agent_messages(&events), [("You said: Which number?".to_owned(), false)]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_was_only_tapped_leaves_the_session_listening() {
+    let config = config().voice_activity(VoiceActivity::Manual);
+    let mut call = call(Script::auto().transcript("Hello."), config, ToolRegistry::new()).await;
+    call.session.activity_start().unwrap();
+    call.speak(40, 0).await;
+    call.session.activity_end().unwrap();
+    let events = call.until(|kind| matches!(kind, EventKind::Error { .. })).await;
+    assert_eq!(states(&events).last(), Some(&SessionState::Processing));
+    tokio::time::sleep(MS).await;
+    assert_eq!(call.session.state(), SessionState::Listening);
+    // The next one counts.
+    call.session.activity_start().unwrap();
+    call.speak(400, 0).await;
+    call.session.activity_end().unwrap();
+    let events = call.answer().await;
+    assert_eq!(agent_messages(&events), [("You said: Hello.".to_owned(), false)]);
+}

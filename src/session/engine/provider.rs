@@ -89,6 +89,17 @@ impl Engine {
         {
             self.give_up_request(asked.why);
         }
+        let awaits = self.replies.asked.is_some()
+            || self.replies.active.is_some()
+            || self.calls.any_at_work();
+        if matches!(command, "activity_end" | "end_audio")
+            && self.state == SessionState::Processing
+            && !awaits
+        {
+            // A turn by hand that was not taken, such as a key that was only tapped, is none.
+            self.turn.pending = false;
+            self.set_state(SessionState::Listening);
+        }
     }
 
     /// Whatever comes shows that the provider has not stalled.
