@@ -32,6 +32,11 @@ const STDERR_TAIL: usize = 4 * 1024;
 /// The program runs in a process group of its own, which is killed when the time is over, when the
 /// call is cancelled, and when the program leaves children behind. In its environment are
 /// `ANTIPHON_SESSION_ID` and `ANTIPHON_CALL_ID`.
+///
+/// A host that is itself killed (`SIGKILL`) can end nothing: a program that runs then goes on, its
+/// pipes closed. Where that matters, run the host under a supervisor that kills what it leaves, such
+/// as a systemd unit with its default `KillMode=control-group`, or begin `command` with
+/// `setpriv --pdeathsig KILL`.
 #[derive(Clone, Debug)]
 pub struct CommandTool {
     spec: Arc<CommandSpec>,
@@ -128,21 +133,21 @@ impl Run<'_> {
         let input = serde_json::to_vec(args)
             .map_err(|error| ToolError::private(format!("arguments: {error}")))?;
         let program = self.spec.command.first().map_or("", String::as_str);
-        let mut child = Group(self.spawn(program)?);
+        let mut child = Group { leader: self.spawn(program)?, is_over: false };
         // Each pipe has a thread: a program may write much before it reads anything.
-        let stdin = child.0.stdin.take();
+        let stdin = child.leader.stdin.take();
         thread::spawn(move || {
             // A program that does not read its input is in its right.
             if let Some(mut stdin) = stdin {
                 let _ = stdin.write_all(&input);
             }
         });
-        let stdout = collect(child.0.stdout.take(), Keep::Head(self.max_output + 1));
-        let stderr = collect(child.0.stderr.take(), Keep::Tail(STDERR_TAIL));
+        let stdout = collect(child.leader.stdout.take(), Keep::Head(self.max_output + 1));
+        let stderr = collect(child.leader.stderr.take(), Keep::Tail(STDERR_TAIL));
 
-        let status = self.wait(&mut child.0);
+        let ended = self.wait(&mut child.leader);
         // Whatever the program started and left goes with it; this also closes the pipes.
-        child.kill();
+        let status = child.end();
         let closed = Instant::now() + PIPES_CLOSE;
         let stdout = stdout.until(closed);
         let stderr = stderr.until(closed);
@@ -151,14 +156,14 @@ impl Run<'_> {
             tracing::debug!(tool = %self.spec.name, stderr = stderr.trim(), "command wrote errors");
         }
 
-        let status = status?;
+        ended?;
+        let status = status.map_err(|error| ToolError::private(format!("waiting: {error}")))?;
         // First: a program that floods dies of its closed pipe, which is not what went wrong.
         if stdout.len() > self.max_output {
-            return Err(ToolError::new(format!(
+            return Err(ToolError::output_too_large(format!(
                 "the command wrote more than {} bytes",
                 self.max_output
-            ))
-            .with_status(Status::ResourceExhausted));
+            )));
         }
         if !status.success() {
             tracing::warn!(tool = %self.spec.name, %status, stderr = stderr.trim(), "command failed");
@@ -190,13 +195,13 @@ impl Run<'_> {
     }
 
     /// Waits for the end, the time-out or the cancellation, whichever is first.
-    fn wait(&self, child: &mut Child) -> Result<ExitStatus, ToolError> {
+    fn wait(&self, child: &mut Child) -> Result<(), ToolError> {
         let timeout = self.spec.timeout.unwrap_or(ToolLimits::default().timeout);
         let deadline = Instant::now() + timeout;
         loop {
-            match child.try_wait() {
-                Ok(Some(status)) => return Ok(status),
-                Ok(None) => {}
+            match has_ended(child) {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
                 Err(error) => return Err(ToolError::private(format!("waiting: {error}"))),
             }
             if self.cx.cancelled.is_cancelled() {
@@ -214,24 +219,49 @@ impl Run<'_> {
     }
 }
 
+/// Whether the child has ended. Its number stays taken: until [`Group::end`] nobody else can get it.
+fn has_ended(child: &mut Child) -> io::Result<bool> {
+    #[cfg(unix)]
+    {
+        use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        match Pid::from_raw(child.id() as i32) {
+            Some(pid) => Ok(waitid(WaitId::Pid(pid), options)?.is_some()),
+            None => Ok(true),
+        }
+    }
+    #[cfg(not(unix))]
+    Ok(child.try_wait()?.is_some())
+}
+
 /// A child that leads a process group, killed with it when dropped.
-struct Group(Child);
+struct Group {
+    leader: Child,
+    /// The leader was waited for: its number may be another's by now.
+    is_over: bool,
+}
 
 impl Group {
-    fn kill(&mut self) {
-        #[cfg(unix)]
-        if let Some(group) = rustix::process::Pid::from_raw(self.0.id() as i32) {
-            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+    /// Kills what is left of the group and frees the leader's number. Its exit status.
+    fn end(&mut self) -> io::Result<ExitStatus> {
+        if !self.is_over {
+            #[cfg(unix)]
+            if let Some(group) = rustix::process::Pid::from_raw(self.leader.id() as i32) {
+                let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+            }
+            let _ = self.leader.kill();
         }
-        let _ = self.0.kill();
-        // It was killed, so this does not wait for long; it frees the process's entry.
-        let _ = self.0.wait();
+        self.is_over = true;
+        // It has ended or was killed, so this does not wait for long.
+        self.leader.wait()
     }
 }
 
 impl Drop for Group {
     fn drop(&mut self) {
-        self.kill();
+        if !self.is_over {
+            let _ = self.end();
+        }
     }
 }
 
@@ -350,6 +380,25 @@ mod tests {
             let error = done.response.response["error"].as_str().unwrap();
             assert!(error.contains(reason), "{script}: {error}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_program_that_floods_is_told_apart() {
+        let done = run("yes").await;
+        assert_eq!(done.outcome, Outcome::OutputTooLarge, "{done:?}");
+    }
+
+    /// The number of a program that has ended and was waited for may be another program's.
+    #[test]
+    fn a_group_that_is_over_is_not_signalled_again() {
+        let child = Command::new("true").spawn().unwrap();
+        let mut group = Group { leader: child, is_over: false };
+        while !has_ended(&mut group.leader).unwrap() {
+            thread::yield_now();
+        }
+        assert!(group.end().unwrap().success());
+        assert!(group.is_over);
+        assert!(group.end().unwrap().success(), "the status is remembered");
     }
 
     /// A service that a command starts leaves the process group, and keeps the pipes open.

@@ -15,17 +15,25 @@ pub struct ToolError {
     pub status: Status,
     /// The model gets a fixed text instead of `message`.
     pub private: bool,
+    /// What the tool had to give is more than it may give: the call ends as
+    /// [`Outcome::OutputTooLarge`](crate::Outcome::OutputTooLarge).
+    pub too_large: bool,
 }
 
 impl ToolError {
     /// An error whose text the model may read.
     pub fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), status: Status::Unknown, private: false }
+        Self { message: message.into(), status: Status::Unknown, private: false, too_large: false }
     }
 
     /// An error whose text stays with the host.
     pub fn private(message: impl Into<String>) -> Self {
         Self { private: true, ..Self::new(message) }
+    }
+
+    /// The output is too large, as the tool itself noticed before it had all of it.
+    pub fn output_too_large(message: impl Into<String>) -> Self {
+        Self { too_large: true, status: Status::ResourceExhausted, ..Self::new(message) }
     }
 
     /// Sets the canonical code.

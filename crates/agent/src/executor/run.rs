@@ -328,6 +328,7 @@ impl End {
             },
             Err(error) => Self {
                 outcome: match error.status {
+                    _ if error.too_large => Outcome::OutputTooLarge,
                     // A tool that keeps the time itself may say more than a fixed text.
                     Status::DeadlineExceeded => Outcome::TimedOut,
                     _ => Outcome::Error,
