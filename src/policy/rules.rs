@@ -25,7 +25,8 @@ use crate::json_file::{FileError, JsonFile, UniqueKeys};
 /// }
 /// ```
 ///
-/// * `tool`: a name, or a pattern in which `*` stands for any characters.
+/// * `tool`: a name, or a pattern in which `*` stands for any characters; it is the only one that
+///   stands for others, and a pattern with characters that no name of a tool has is refused.
 /// * `action`: `allow`, `deny`, or `confirm`: the call is read back to the user, whose next turn
 ///   decides.
 /// * `when`: a JSON Schema over the arguments; without it the rule fits every call of the tool.
@@ -129,6 +130,13 @@ impl Rule {
         if tool.trim().is_empty() {
             return Err(file.error_at(piece, "a rule needs the name of a tool"));
         }
+        if let Some(odd) = tool.chars().find(|c| !may_stand_in_pattern(*c)) {
+            let reason = format!(
+                "{odd:?} in the pattern {tool:?}: only `*` stands for other characters, and no \
+                 tool has such a name"
+            );
+            return Err(file.error_at(piece, reason));
+        }
         if entry.read_back.is_some() && entry.action != ActionName::Confirm {
             return Err(file.error_at(piece, "`read_back` belongs to the action `confirm`"));
         }
@@ -217,6 +225,11 @@ enum ActionName {
     Allow,
     Deny,
     Confirm,
+}
+
+/// `*`, and what names of tools are made of; `send_[mo]ney` and `send?` would fit nothing.
+fn may_stand_in_pattern(c: char) -> bool {
+    c.is_alphanumeric() || matches!(c, '*' | '_' | '-' | '.' | ':' | '/')
 }
 
 /// Whether `name` fits `pattern`, in which `*` stands for any characters, also none. Greedy with

@@ -25,6 +25,8 @@ const MAX_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 pub struct ToolFile {
     /// The tools, in the file's order.
     pub tools: Vec<CommandTool>,
+    /// Where each of them stands, as an error that lacks its reason.
+    places: Vec<FileError>,
 }
 
 /// Reads a file of tools.
@@ -47,19 +49,33 @@ impl ToolFile {
         Self::from_json(&JsonFile::new(name, text))
     }
 
+    /// A complaint of the host about the tool at `index` of [`ToolFile::tools`], such as a name that
+    /// is taken: with the tool's line.
+    pub fn error_at(&self, index: usize, reason: impl Into<String>) -> FileError {
+        let mut error = self.places.get(index).cloned().unwrap_or_else(|| FileError {
+            path: String::new(),
+            line: None,
+            column: None,
+            reason: String::new(),
+        });
+        error.reason = reason.into();
+        error
+    }
+
     fn from_json(file: &JsonFile) -> Result<Self, FileError> {
         file.parse::<UniqueKeys>()?;
         let entries: Vec<&RawValue> = file.parse()?;
         let mut names = HashSet::new();
-        let mut tools = Vec::new();
+        let (mut tools, mut places) = (Vec::new(), Vec::new());
         for piece in entries {
             let entry: Entry<'_> = file.parse_piece(piece)?;
             if !names.insert(entry.name.clone()) {
                 return Err(file.error_at(piece, format!("a second tool named {:?}", entry.name)));
             }
             tools.push(CommandTool::new(entry.into_spec(file, piece)?));
+            places.push(file.error_at(piece, ""));
         }
-        Ok(Self { tools })
+        Ok(Self { tools, places })
     }
 }
 

@@ -51,7 +51,12 @@ fn a_tool_that_fails_is_told_and_the_session_lives_on() {
         .ok();
     let outcomes: Vec<&str> =
         run.of("tool_result").iter().filter_map(|result| result["outcome"].as_str()).collect();
-    assert_eq!(outcomes, ["error", "timed_out", "error", "error", "success"], "{}", run.stdout);
+    assert_eq!(
+        outcomes,
+        ["error", "timed_out", "output_too_large", "error", "success"],
+        "{}",
+        run.stdout
+    );
 }
 
 #[test]
@@ -114,6 +119,35 @@ fn memory_outlives_the_session() {
         .ok();
     assert_eq!(second.one("tool_result")["response"]["notes"], json!(["buy milk"]));
     assert!(second.said()[0].contains("buy milk"), "{:?}", second.said());
+}
+
+#[test]
+fn memory_that_cannot_be_written_is_a_visible_error() {
+    let tools = json!([{
+        "name": "lose", "description": "Loses the disk.", "phrases": ["lose the disk"],
+        "command": ["sh", "-c", "rm -r notes && echo '{}'"]
+    }]);
+    let program = Program::talk();
+    std::fs::create_dir(program.folder.path().join("notes")).unwrap();
+    let run = program
+        .file("tools.json", &tools.to_string())
+        .args(["--tools", "tools.json", "--memory", "notes/memory.json", "--output", "none"])
+        .text("lose the disk")
+        .text("take a note buy milk")
+        .run()
+        .ok();
+    let error = run.one("error");
+    assert_eq!(error["kind"], "tool");
+    let message = error["message"].as_str().unwrap();
+    assert!(message.starts_with("add_note: ") && message.contains("memory.json"), "{message}");
+    assert_eq!(run.of("tool_result")[1]["outcome"], "error");
+    assert_eq!(run.said()[1], "Sorry, that did not work.");
+}
+
+#[test]
+fn a_text_without_words_has_an_answer() {
+    let run = Program::talk().text("\u{1f600}").args(["--output", "none"]).run().ok();
+    assert!(run.said()[0].starts_with("Sorry"), "{:?}", run.said());
 }
 
 #[test]

@@ -83,7 +83,14 @@ fn tool_files() {
         ("[\n{\"nam\": 1}]".to_owned(), "tools.json:2:"),
         (format!("[{tool},\n{tool}]"), "tools.json:2:1: a second tool named \"a\""),
         (tool.replace("\"a\"", "\"clock\""), "tools.json"),
-        (format!("[{}]", tool.replace("\"a\"", "\"clock\"")), "clock"),
+        (
+            format!("[{tool},\n{}]", tool.replace("\"a\"", "\"clock\"")),
+            "tools.json:2:1: a tool named \"clock\" is registered already",
+        ),
+        (
+            format!("[\n\n{}]", tool.replace("\"d\"", "\"d\", \"phrases\": [\"open [the door\"]")),
+            "tools.json:3:1: tool \"a\": ",
+        ),
         (format!("[{}]", tool.replace("[\"true\"]", "[]")), "`command` is empty"),
         (
             format!("[{}]", tool.replace("\"d\"", "\"d\", \"parameters\": {\"type\": 5}")),
@@ -105,6 +112,10 @@ fn policy_files() {
         (
             "{\"default\": \"allow\", \"rules\": [\n{\"tool\": \"x\", \"action\": \"deny\", \"when\": {\"type\": 1}}]}",
             "policy.json:2:",
+        ),
+        (
+            "{\"default\": \"allow\", \"rules\": [\n{\"tool\": \"send_[money\", \"action\": \"deny\"}]}",
+            "policy.json:2:1: '[' in the pattern",
         ),
     ] {
         let program = talk().file("policy.json", content);
@@ -182,4 +193,17 @@ fn events_that_cannot_be_written_are_a_failure() {
     assert_eq!(run.status, 1, "{}", run.stderr);
     assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
     assert!(run.stderr.contains("standard output: No space left"), "{}", run.stderr);
+}
+
+/// A pipe whose other end nobody opens.
+#[cfg(unix)]
+#[test]
+fn a_pipe_that_nobody_writes_to_is_given_up() {
+    let program = talk();
+    let made = std::process::Command::new("mkfifo")
+        .arg(program.folder.path().join("pipe.wav"))
+        .status()
+        .unwrap();
+    assert!(made.success());
+    refuses_in_one_line(program.args(["--input", "pipe.wav"]), 2, "pipe.wav: nobody wrote");
 }

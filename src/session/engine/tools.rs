@@ -7,6 +7,7 @@ use antiphon_live::{HistoryItem, LiveCommand, ReplyId};
 use antiphon_types::{
     JsonObject, ToolArguments, ToolCall, ToolCallRequest, ToolResponse, ToolResponseScheduling,
 };
+use serde_json::Value;
 
 use super::{
     Engine, Gate, Phase,
@@ -167,10 +168,24 @@ impl Engine {
         self.complete(ticket, executed);
     }
 
+    /// What a tool keeps from the model is no secret to the host.
+    fn tell_hidden_failure(
+        &mut self,
+        response: &ToolResponse,
+        outcome: Outcome,
+        detail: Option<String>,
+    ) {
+        let Some(detail) = detail.filter(|_| outcome == Outcome::Error) else { return };
+        if response.response.get("error").and_then(Value::as_str) != Some(detail.as_str()) {
+            self.emit_error("tool", format!("{}: {detail}", response.name));
+        }
+    }
+
     /// A call has its one output.
     pub(super) fn complete(&mut self, ticket: Ticket, executed: Executed) {
         let Some(call) = self.calls.remove(ticket) else { return };
-        let Executed { response, outcome, .. } = executed;
+        let Executed { response, outcome, detail, .. } = executed;
+        self.tell_hidden_failure(&response, outcome, detail);
         self.stats.tool_calls += 1;
         self.stats.tool_denials += u64::from(outcome == Outcome::Denied);
         self.emit_in(

@@ -1,9 +1,12 @@
 //! What the command line asks for, checked before anything starts.
 
 use std::{
-    io::Cursor,
+    fs::File,
+    io::{self, Cursor, Read},
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, mpsc},
+    thread,
+    time::Duration,
 };
 
 use antiphon::{
@@ -44,7 +47,7 @@ pub struct Plan {
     pub by_hand: bool,
     pub ending: Ending,
     pub output: Output,
-    pub tools: Option<(PathBuf, ToolFile)>,
+    pub tools: Option<ToolFile>,
     pub policy: (String, RulePolicy),
     pub memory: Option<PathBuf>,
     pub voice: Option<String>,
@@ -144,10 +147,7 @@ impl Plan {
             })
             .collect::<Result<_, Failure>>()?;
         let tools = match arguments.tools {
-            Some(path) => {
-                let file = load_tools(&path).map_err(Failure::usage)?;
-                Some((path, file))
-            }
+            Some(path) => Some(load_tools(&path).map_err(Failure::usage)?),
             None => None,
         };
         let policy = match &arguments.policy {
@@ -219,9 +219,68 @@ fn bundled_questions() -> Result<Vec<Item>, Failure> {
 }
 
 fn read_speech(path: &Path) -> Result<Speech, Failure> {
-    let audio = WavAudio::open(path).map_err(Failure::usage)?;
+    let audio = if is_pipe(path) { read_pipe(path)? } else { WavAudio::open(path) };
+    let audio = audio.map_err(Failure::usage)?;
     let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
     speech(&name, audio).map_err(Failure::usage)
+}
+
+/// How long nothing may come from a pipe.
+const PIPE_PATIENCE: Duration = Duration::from_secs(10);
+
+fn is_pipe(path: &Path) -> bool {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::FileTypeExt;
+        std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_fifo())
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = path;
+        false
+    }
+}
+
+/// Reads a pipe, whose other end may never be opened and never be closed. A reader that waits for
+/// ever is left to the end of the program.
+fn read_pipe(path: &Path) -> Result<Result<WavAudio, AudioError>, Failure> {
+    let (news, arrives) = mpsc::channel();
+    let owned = path.to_owned();
+    thread::spawn(move || {
+        let name = owned.display().to_string();
+        let audio = match File::open(&owned) {
+            Ok(file) => WavAudio::read(Told { file, news: news.clone() }, &name),
+            Err(error) => Err(AudioError::File { path: name, reason: error.to_string() }),
+        };
+        let _ = news.send(Some(audio));
+    });
+    loop {
+        match arrives.recv_timeout(PIPE_PATIENCE) {
+            Ok(Some(audio)) => return Ok(audio),
+            Ok(None) => {}
+            Err(_) => {
+                return Err(Failure::usage(format!(
+                    "{}: nobody wrote to this pipe for {} s",
+                    path.display(),
+                    PIPE_PATIENCE.as_secs()
+                )));
+            }
+        }
+    }
+}
+
+/// A pipe that tells when something came.
+struct Told<T> {
+    file: File,
+    news: mpsc::Sender<Option<T>>,
+}
+
+impl<T> Read for Told<T> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read(buffer);
+        let _ = self.news.send(None);
+        read
+    }
 }
 
 fn speech(name: &str, audio: WavAudio) -> Result<Speech, AudioError> {

@@ -39,12 +39,12 @@ impl Toolbox {
         for registered in built_in {
             registered.map_err(Failure::failed)?;
         }
-        if let Some((path, file)) = plan.tools.take() {
-            let fail = |reason: String| Failure::usage(format!("{}: {reason}", path.display()));
-            for tool in file.tools {
+        if let Some(file) = plan.tools.take() {
+            for (index, tool) in file.tools.iter().enumerate() {
+                let fail = |reason: String| Failure::usage(file.error_at(index, reason));
                 PhraseMatcher::check(&tool.definition())
                     .map_err(|error| fail(format!("tool {:?}: {error}", tool.name())))?;
-                registry.register(tool).map_err(|error| fail(error.to_string()))?;
+                registry.register(tool.clone()).map_err(|error| fail(error.to_string()))?;
             }
         }
         Self::warn_of_unused_rules(plan, &registry);
