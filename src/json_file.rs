@@ -190,7 +190,7 @@ mod tests {
     #[derive(Debug, Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Entry {
-        #[allow(dead_code)]
+        #[allow(dead_code)] // it is read from the file and never looked at
         name: String,
     }
 

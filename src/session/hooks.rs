@@ -33,7 +33,7 @@ pub struct DeniedCall(pub String);
 /// path and under a deadline. `on_tool_call` and `on_tool_result` run on the call's task; the
 /// others in event order on one task with a bounded queue. All may call the session.
 #[async_trait]
-#[allow(unused_variables)]
+#[allow(unused_variables)] // defaults ignore what they are told; the names are the documentation
 pub trait LifecycleHooks: Send + Sync + 'static {
     /// The session runs; before any other event.
     async fn on_session_start(&self, cx: &SessionContext) {}
@@ -67,7 +67,7 @@ impl LifecycleHooks for NoHooks {}
 /// the session has no sink, `on_audio` and `on_interrupted` are called in order on a task of their
 /// own. On a multi-threaded runtime one that blocks its thread holds up nothing else; on a
 /// single-threaded one it holds up everything, audio included.
-#[allow(unused_variables)]
+#[allow(unused_variables)] // as above
 pub trait Callbacks: Send + Sync + 'static {
     /// The state changed.
     fn on_state_change(&self, state: SessionState) {}

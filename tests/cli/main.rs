@@ -1,4 +1,5 @@
 //! Runs the real program as a user would, in virtual time.
+// In helpers too, which the lint does not take for tests; and nobody reads documentation of tests.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod conversation;

@@ -222,6 +222,25 @@ pub(super) fn on_error(health: &Arc<Health>, worker: &Thread) -> impl FnMut(cpal
     }
 }
 
+/// Builds a stream of samples of the type that a [`SampleFormat`] names.
+macro_rules! with_sample_type {
+    (@each $format:expr, $sample:ident => $build:expr, $($name:ident: $type:ty),*) => {
+        match $format {
+            $(cpal::SampleFormat::$name => {
+                type $sample = $type;
+                $build
+            })*
+            _ => Err(cpal::ErrorKind::UnsupportedConfig.into()),
+        }
+    };
+    ($format:expr, $sample:ident => $build:expr) => {
+        host::with_sample_type!(@each $format, $sample => $build,
+            I8: i8, I16: i16, I24: cpal::I24, I32: i32,
+            U8: u8, U16: u16, U32: u32, F32: f32, F64: f64)
+    };
+}
+pub(super) use with_sample_type;
+
 #[cfg(test)]
 mod tests {
     use super::*;

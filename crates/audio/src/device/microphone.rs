@@ -232,18 +232,7 @@ impl Callback {
         config: StreamConfig,
         format: SampleFormat,
     ) -> Result<cpal::Stream, cpal::Error> {
-        match format {
-            SampleFormat::I8 => self.build_as::<i8>(device, config),
-            SampleFormat::I16 => self.build_as::<i16>(device, config),
-            SampleFormat::I24 => self.build_as::<cpal::I24>(device, config),
-            SampleFormat::I32 => self.build_as::<i32>(device, config),
-            SampleFormat::U8 => self.build_as::<u8>(device, config),
-            SampleFormat::U16 => self.build_as::<u16>(device, config),
-            SampleFormat::U32 => self.build_as::<u32>(device, config),
-            SampleFormat::F32 => self.build_as::<f32>(device, config),
-            SampleFormat::F64 => self.build_as::<f64>(device, config),
-            _ => Err(cpal::ErrorKind::UnsupportedConfig.into()),
-        }
+        host::with_sample_type!(format, T => self.build_as::<T>(device, config))
     }
 
     fn build_as<T>(

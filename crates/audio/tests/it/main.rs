@@ -1,7 +1,6 @@
 //! Tests of the audio crate through its public interface, and against tools that are not ours.
 
-// Helpers of tests are tests too; clippy's exception knows only `#[test]`.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used)] // in helpers too, which the lint does not take for tests
 
 #[cfg(feature = "devices")]
 mod devices;

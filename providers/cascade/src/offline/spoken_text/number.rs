@@ -1,67 +1,7 @@
 //! Numbers in words.
 
-const SMALL: [&str; 20] = [
-    "zero",
-    "one",
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "ten",
-    "eleven",
-    "twelve",
-    "thirteen",
-    "fourteen",
-    "fifteen",
-    "sixteen",
-    "seventeen",
-    "eighteen",
-    "nineteen",
-];
-const TENS: [&str; 10] =
-    ["", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"];
-const SCALES: [(u64, &str); 5] = [
-    (1_000_000_000_000_000, "quadrillion"),
-    (1_000_000_000_000, "trillion"),
-    (1_000_000_000, "billion"),
-    (1_000_000, "million"),
-    (1_000, "thousand"),
-];
-
-/// "two hundred five".
-pub(super) fn cardinal(number: u64) -> String {
-    let mut words = Vec::new();
-    let mut rest = number;
-    for (scale, name) in SCALES {
-        if rest >= scale {
-            words.push(cardinal(rest / scale));
-            words.push(name.to_owned());
-            rest %= scale;
-        }
-    }
-    if rest >= 100 {
-        words.push(SMALL[(rest / 100) as usize].to_owned());
-        words.push("hundred".to_owned());
-        rest %= 100;
-    }
-    if rest > 0 || words.is_empty() {
-        words.push(below_hundred(rest));
-    }
-    words.join(" ")
-}
-
-fn below_hundred(number: u64) -> String {
-    let (tens, ones) = ((number / 10) as usize, (number % 10) as usize);
-    match (number < 20, ones) {
-        (true, _) => SMALL[number as usize].to_owned(),
-        (false, 0) => TENS[tens].to_owned(),
-        (false, _) => format!("{}-{}", TENS[tens], SMALL[ones]),
-    }
-}
+use super::super::numbers::UNITS;
+pub(super) use super::super::numbers::cardinal;
 
 /// "twenty-first".
 pub(super) fn ordinal(number: u64) -> String {
@@ -108,7 +48,7 @@ pub(super) fn digits(text: &str) -> String {
                 if !out.is_empty() {
                     out.push(' ');
                 }
-                out.push_str(SMALL[digit as usize]);
+                out.push_str(UNITS[digit as usize]);
             }
             None if out.is_empty() || out.ends_with(',') => {}
             None => out.push(','),
