@@ -31,17 +31,19 @@ impl Client {
             Phase::New | Phase::Opened { .. } => return Ok(()),
         }
         let answered = self.refused_request(error);
-        if answered && error.code.as_deref() == Some(errors::ALREADY_ACTIVE) {
+        let code = error.code.as_deref().unwrap_or(&error.kind);
+        // The vendor asks to try again after a fault of its own, too.
+        if answered && (code == errors::ALREADY_ACTIVE || error.kind == "server_error") {
             let known = self.replies.active.is_some();
             if let Some(given_up) = self.requests.put_back(now, known) {
-                self.fail_request(&given_up, errors::ALREADY_ACTIVE, &error.message, out);
+                self.fail_request(&given_up, code, &error.message, out);
             }
+            self.pump(now, out);
             return Ok(());
         }
         if answered {
             let sent = self.requests.in_flight.take();
             if let Some(sent) = sent.filter(|sent| !sent.cancelled) {
-                let code = error.code.as_deref().unwrap_or(&error.kind);
                 self.fail_request(&sent.wanted, code, &error.message, out);
             }
             self.pump(now, out);
@@ -52,7 +54,6 @@ impl Client {
         {
             self.delete_uncuttable(event_id, out);
         }
-        let code = error.code.as_deref().unwrap_or(&error.kind);
         if errors::is_benign(error) || code == errors::ALREADY_ACTIVE {
             out.events.push_back(ignored(code));
             return Ok(());

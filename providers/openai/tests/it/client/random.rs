@@ -183,5 +183,7 @@ proptest! {
         }
         prop_assert_eq!(promises.active, None);
         prop_assert_eq!(talk.client.deadline(), None);
+        talk.command(LiveCommand::CreateReply { request: 99 });
+        prop_assert_eq!(talk.sent_kinds(), ["response.create"], "nothing waits for ever");
     }
 }

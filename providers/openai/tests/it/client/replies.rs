@@ -435,3 +435,18 @@ fn too_many_requests_are_refused() {
     let refused = (0..100).filter(|number| talk.try_command(create(*number)).is_err()).count();
     assert_eq!(refused, 35);
 }
+
+#[test]
+fn a_fault_of_the_server_is_tried_again() {
+    let mut talk = talk();
+    talk.command(create(1));
+    for _ in 0..3 {
+        let request = talk.sent_one();
+        let error = json!({"type": "server_error", "code": null, "message": "Sorry.",
+            "event_id": request["event_id"]});
+        talk.server(json!({"type": "error", "error": error}));
+        talk.pass(Duration::from_millis(300));
+    }
+    assert!(talk.sent().is_empty());
+    assert_eq!(talk.told(), ["error server_error for 1"]);
+}
