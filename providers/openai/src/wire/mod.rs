@@ -23,6 +23,7 @@ mod schema;
 mod server;
 mod session;
 mod tool;
+mod transcript;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -48,11 +49,9 @@ pub use schema::unknown_keys;
 pub use server::{
     ApiError, ArgumentsDelta, ArgumentsDone, AudioEnd, AudioStart, Bare, BufferCommitted,
     ContentPartEvent, Conversation, ConversationCreated, DtmfEvent, ErrorEvent, ItemEvent,
-    ItemIdEvent, ItemRetrieved, ItemTruncated, LogProb, McpCallEvent, OutputBufferEvent,
-    OutputItemEvent, Part, PartDelta, PartDone, RateLimit, RateLimits, ResponseEvent, ServerEvent,
-    SessionEvent, TextDone, TimeoutTriggered, TranscriptDone, TranscriptionCompleted,
-    TranscriptionDelta, TranscriptionError, TranscriptionFailed, TranscriptionLanguage,
-    TranscriptionSegment, TranscriptionTokens, TranscriptionUsage,
+    ItemIdEvent, ItemRetrieved, ItemTruncated, McpCallEvent, OutputBufferEvent, OutputItemEvent,
+    Part, PartDelta, PartDone, RateLimit, RateLimits, ResponseEvent, ServerEvent, SessionEvent,
+    TextDone, TimeoutTriggered, TranscriptDone,
 };
 pub use session::{
     AudioConfig, AudioFormat, AudioInput, AudioOutput, Eagerness, MaxTokens, Modality,
@@ -63,6 +62,10 @@ pub use session::{
 pub use tool::{
     AllowedTools, ApprovalFilter, CertainTool, FunctionTool, McpServer, RequireApproval, Tool,
     ToolChoice, ToolMode,
+};
+pub use transcript::{
+    LogProb, TranscriptionCompleted, TranscriptionDelta, TranscriptionError, TranscriptionFailed,
+    TranscriptionLanguage, TranscriptionSegment, TranscriptionTokens, TranscriptionUsage,
 };
 
 /// An event of a kind that this crate does not know.
