@@ -138,54 +138,71 @@ impl Wire {
     /// Hands over what the connection takes. Ready when the engine has to know something of it.
     pub(super) fn poll_output(&mut self, cx: &mut Context<'_>, engine: &mut Engine) -> Poll<Input> {
         loop {
-            let Some((epoch, connection)) = &mut self.connection else { return Poll::Pending };
+            if let Some(input) = self.fill(cx, engine) {
+                return Poll::Ready(input);
+            }
+            if self.outgoing.len() > MAX_OUTGOING {
+                let error =
+                    LiveError::Timeout { what: "room on the wire".into(), after: Duration::ZERO };
+                return Poll::Ready(self.lost(Some(error)));
+            }
+            let wrote = self.unflushed;
+            let flushed = self.poll_flush(cx);
+            // What was flushed makes room, and nobody calls again to say so.
+            let goes_on = flushed.is_pending() && wrote && !self.unflushed;
+            if !goes_on || !self.takes_audio(engine) {
+                return flushed;
+            }
+        }
+    }
+
+    fn takes_audio(&self, engine: &Engine) -> bool {
+        let room = |(_, open): &(u32, Box<dyn LiveConnection>)| open.unsent_bytes() < HIGH_WATER;
+        engine.has_uplink() && self.connection.as_ref().is_some_and(room)
+    }
+
+    /// Gives the connection as much as it takes now. `Some`: the engine has to know something.
+    fn fill(&mut self, cx: &mut Context<'_>, engine: &mut Engine) -> Option<Input> {
+        loop {
+            let takes_audio = self.takes_audio(engine);
+            let (epoch, connection) = self.connection.as_mut()?;
             let epoch = *epoch;
-            let takes_audio = engine.has_uplink() && connection.unsent_bytes() < HIGH_WATER;
             if self.outgoing.is_empty() && !takes_audio {
-                break;
+                return None;
             }
             match connection.poll_ready_unpin(cx) {
-                Poll::Pending => break,
-                Poll::Ready(Err(error)) => return Poll::Ready(self.lost(Some(error))),
+                Poll::Pending => return None,
+                Poll::Ready(Err(error)) => return Some(self.lost(Some(error))),
                 Poll::Ready(Ok(())) => {}
             }
             let next = self.outgoing.pop_front();
-            let Some((command, origin)) =
-                next.or_else(|| engine.poll_uplink().map(|command| (command, Origin::None)))
-            else {
-                break;
-            };
+            let (command, origin) =
+                next.or_else(|| engine.poll_uplink().map(|command| (command, Origin::None)))?;
             let name = command.name();
             let command = match command {
                 LiveCommand::AppendAudio(frame) => match self.convert(frame) {
                     Ok(Some(frame)) => LiveCommand::AppendAudio(frame),
                     Ok(None) => continue,
                     Err(error) => {
-                        return Poll::Ready(Input::Refused { epoch, command: name, origin, error });
+                        return Some(Input::Refused { epoch, command: name, origin, error });
                     }
                 },
                 other => other,
             };
-            let Some((_, connection)) = &mut self.connection else { return Poll::Pending };
+            let (_, connection) = self.connection.as_mut()?;
             match connection.start_send_unpin(command) {
                 Ok(()) => {
                     self.unflushed = true;
                     if let Origin::Prompt(id) = origin {
-                        return Poll::Ready(Input::PromptSent { id });
+                        return Some(Input::PromptSent { id });
                     }
                 }
-                Err(error) if error.is_recoverable() => return Poll::Ready(self.lost(Some(error))),
+                Err(error) if error.is_recoverable() => return Some(self.lost(Some(error))),
                 Err(error) => {
-                    return Poll::Ready(Input::Refused { epoch, command: name, origin, error });
+                    return Some(Input::Refused { epoch, command: name, origin, error });
                 }
             }
         }
-        if self.outgoing.len() > MAX_OUTGOING {
-            let error =
-                LiveError::Timeout { what: "room on the wire".into(), after: Duration::ZERO };
-            return Poll::Ready(self.lost(Some(error)));
-        }
-        self.poll_flush(cx)
     }
 
     /// Closes whatever is open. `false`: it did not close in time and was dropped.
