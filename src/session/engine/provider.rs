@@ -222,7 +222,7 @@ impl Engine {
         self.timers.stop(Timer::TranscriptWait);
         self.attention.speech_is_over();
         self.emit_in(turn, EventKind::UserMessage { text: text.clone() });
-        self.remember_user(&text);
+        self.remember_user(turn, &text);
         self.count_workflow_turn();
         let answers = self
             .asking

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use antiphon_live::{HistoryItem, LiveError, Resumption};
+use antiphon_live::{HistoryItem, HistoryRole, LiveError, Resumption};
 
 use crate::session::ReconnectPolicy;
 
@@ -24,7 +24,8 @@ pub(crate) struct Reconnect {
     pub(crate) handle: Option<Resumption>,
     /// The present connection continues an earlier one: it knows the calls of before.
     pub(crate) resumed: bool,
-    history: VecDeque<HistoryItem>,
+    /// With the turn that each belongs to.
+    history: VecDeque<(u64, HistoryItem)>,
 }
 
 impl Reconnect {
@@ -84,23 +85,58 @@ impl Reconnect {
         self.attempts
     }
 
-    /// Remembers what was said or done.
-    pub(crate) fn remember(&mut self, item: HistoryItem) {
+    /// Remembers what was said or done in a turn. The user's words often come after the calls and
+    /// the reply that they led to; here they stand before them.
+    pub(crate) fn remember(&mut self, turn: u64, item: HistoryItem) {
         if self.history.len() == MAX_HISTORY {
             self.history.pop_front();
         }
-        self.history.push_back(item);
+        let answers = |(of, known): &(u64, HistoryItem)| *of >= turn && !is_users(known);
+        let at = match is_users(&item) {
+            true => self.history.iter().position(answers),
+            false => None,
+        };
+        self.history.insert(at.unwrap_or(self.history.len()), (turn, item));
     }
 
     /// The conversation so far.
     pub(crate) fn history(&self) -> Vec<HistoryItem> {
-        self.history.iter().cloned().collect()
+        self.history.iter().map(|(_, item)| item.clone()).collect()
     }
+}
+
+fn is_users(item: &HistoryItem) -> bool {
+    matches!(item, HistoryItem::Message { role: HistoryRole::User, .. })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn late_words_of_the_user_stand_before_what_they_led_to() {
+        let mut reconnect = Reconnect::new(ReconnectPolicy::default());
+        let message = |role, text: &str| HistoryItem::Message { role, text: text.into() };
+        for (turn, role, text) in [
+            (1, HistoryRole::User, "one"),
+            (1, HistoryRole::Agent, "first"),
+            (2, HistoryRole::Agent, "second"),
+            (2, HistoryRole::User, "two"),
+            (1, HistoryRole::Agent, "late"),
+            (3, HistoryRole::User, "three"),
+        ] {
+            reconnect.remember(turn, message(role, text));
+        }
+        let texts: Vec<_> = reconnect
+            .history()
+            .into_iter()
+            .map(|item| match item {
+                HistoryItem::Message { text, .. } => text,
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(texts, ["one", "first", "two", "second", "late", "three"]);
+    }
 
     fn lost() -> LiveError {
         LiveError::Transport("reset".into())

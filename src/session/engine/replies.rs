@@ -75,7 +75,7 @@ impl Engine {
         let turn = self.begin_turn();
         self.latency.user_ended(self.now);
         self.emit_in(turn, EventKind::UserMessage { text: text.trim().to_owned() });
-        self.remember_user(text.trim());
+        self.remember_user(turn, text.trim());
         self.count_workflow_turn();
     }
 
@@ -304,16 +304,16 @@ impl Engine {
         if reply.id.is_none() || text.is_empty() {
             return;
         }
-        self.reconnect
-            .remember(HistoryItem::Message { role: HistoryRole::Agent, text: text.clone() });
+        let item = HistoryItem::Message { role: HistoryRole::Agent, text: text.clone() };
+        self.reconnect.remember(reply.turn, item);
         let whole = reply.ledger.whole_text();
         let generated = Some(whole.trim().to_owned()).filter(|whole| whole.len() > text.len());
         self.emit_in(reply.turn, EventKind::AgentMessage { text, interrupted, generated });
     }
 
-    pub(super) fn remember_user(&mut self, text: &str) {
+    pub(super) fn remember_user(&mut self, turn: u64, text: &str) {
         let text = text.to_owned();
-        self.reconnect.remember(HistoryItem::Message { role: HistoryRole::User, text });
+        self.reconnect.remember(turn, HistoryItem::Message { role: HistoryRole::User, text });
     }
 
     /// Tells that the turn is over, once it is: nothing runs, nothing is asked for, all was heard.

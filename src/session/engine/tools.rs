@@ -203,8 +203,8 @@ impl Engine {
             workflow.tool_ran(&call.request.name);
         }
         let known = call.approved.clone().unwrap_or_else(|| as_call(&call.request));
-        self.reconnect
-            .remember(HistoryItem::Tool { call: known, response: response.response.clone() });
+        let item = HistoryItem::Tool { call: known, response: response.response.clone() };
+        self.reconnect.remember(call.turn, item);
         if call.withdrawn || matches!(self.phase, Phase::Closing(_)) {
             return;
         }
