@@ -98,7 +98,7 @@ async fn c04_processing_order_within_one_message() {
     assert_eq!(rig.session.state(), SessionState::Listening);
 }
 
-fn short(kind: &EventKind) -> Option<&'static str> {
+pub fn short(kind: &EventKind) -> Option<&'static str> {
     Some(match kind {
         EventKind::Interrupted => "interrupted",
         EventKind::UserTranscript { .. } => "user_transcript",
@@ -184,7 +184,7 @@ async fn c09_the_callers_tools_then_the_registrys_by_name() {
     assert_eq!(names, ["mine", "ant", "zebra"]);
 }
 
-struct Narrow(Log);
+pub struct Narrow(pub Log);
 
 #[async_trait]
 impl LifecycleHooks for Narrow {
@@ -258,9 +258,9 @@ async fn c10_a_denied_call_runs_nothing_and_its_reason_stays_with_the_host() {
     assert_eq!(rig.session.stats().tool_denials, 1);
 }
 
-struct Latched {
-    inside: Arc<AtomicBool>,
-    open: Arc<(Mutex<bool>, std::sync::Condvar)>,
+pub struct Latched {
+    pub inside: Arc<AtomicBool>,
+    pub open: Arc<(Mutex<bool>, std::sync::Condvar)>,
 }
 
 impl LifecycleHooks for Latched {
@@ -405,9 +405,9 @@ async fn c16_memory_is_raw_for_the_host_and_scoped_for_the_session() {
     assert_eq!(memory.list("").await.unwrap().len(), 1, "memory outlives the session");
 }
 
-struct Veto {
-    log: Log,
-    allow: bool,
+pub struct Veto {
+    pub log: Log,
+    pub allow: bool,
 }
 
 impl Callbacks for Veto {

@@ -355,7 +355,7 @@ async fn f11_a_host_that_never_answers_times_out() {
     assert_eq!(outcomes(&rig.now().await), [("c1".into(), Outcome::TimedOut)]);
 }
 
-struct StopsInside(&'static str);
+pub struct StopsInside(pub &'static str);
 
 impl StopsInside {
     async fn leave(&self, at: &str, session: &AgentSession) {
@@ -493,7 +493,7 @@ async fn f13_commands_are_bounded() {
     assert_eq!(rig.session.interrupt(), Ok(()));
 }
 
-struct SlowStart(Log, Arc<Notify>);
+pub struct SlowStart(pub Log, pub Arc<Notify>);
 
 #[async_trait]
 impl LifecycleHooks for SlowStart {

@@ -13,3 +13,5 @@ mod openai;
 mod rig;
 mod robust;
 mod trials;
+#[cfg(feature = "openai")]
+mod wire;
