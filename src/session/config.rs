@@ -42,8 +42,9 @@ pub struct SessionLimits {
     pub uplink: Duration,
     /// A reply's audio not yet played, after which the reply is cancelled. Default: 120 seconds.
     pub reply_audio: Duration,
-    /// Without a sign that a reply is over, it is taken as over this long after its last audio or
-    /// transcript. Default: 900 ms.
+    /// Without a sign that a reply is over, the session listens again this long after its last audio
+    /// or transcript; when 30 seconds later nothing has come, what waits for its end goes ahead.
+    /// Default: 900 ms.
     pub settle: Duration,
     /// Without any event after the user's turn, `stalled` is told. Default: 10 seconds.
     pub stall: Duration,

@@ -365,6 +365,7 @@ impl Engine {
     fn on_timer(&mut self, timer: Timer) {
         match timer {
             Timer::Settle => self.on_settle(),
+            Timer::LostEnd => self.on_lost_end(),
             Timer::Stall => self.on_stall(),
             Timer::Request => self.on_request_late(),
             Timer::CancelAck => self.on_cancel_unacknowledged(),

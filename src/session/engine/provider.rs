@@ -2,7 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use antiphon_live::{ActivityHandling, LiveError, LiveEvent, ReplyId, TextUpdate};
+use antiphon_live::{
+    ActivityHandling, LiveCommand, LiveError, LiveEvent, ReplyId, ReplyOutcome, TextUpdate,
+};
 use antiphon_types::AudioFrame;
 
 use super::{
@@ -20,6 +22,9 @@ const TRANSCRIPT_WAIT: Duration = Duration::from_secs(5);
 const LONGEST_SPEECH: Duration = Duration::from_secs(30);
 /// After a reply, the user's words before it get this long to become final by themselves.
 const TRANSCRIPT_FLUSH: Duration = Duration::from_secs(3);
+/// A reply that was taken as over may still go on, after a pause or a tool of the server's own; when
+/// nothing of it came for this long its end was lost, and what waits for it goes ahead.
+const LOST_END: Duration = Duration::from_secs(30);
 
 impl Engine {
     pub(super) fn on_provider(&mut self, epoch: u32, event: LiveEvent) {
@@ -271,7 +276,7 @@ impl Engine {
         if let Some(unfinished) = self.replies.active.as_ref().and_then(|reply| reply.id.clone()) {
             // The contract allows one active reply; a provider that forgot to end the last one
             // ends it with the next.
-            self.end_reply(&unfinished, antiphon_live::ReplyOutcome::Incomplete);
+            self.end_reply(&unfinished, ReplyOutcome::Incomplete);
         }
         self.begin_reply(reply, request);
     }
@@ -309,6 +314,7 @@ impl Engine {
         let done = reply.ledger.text(&item, update);
         let text = reply.ledger.whole_text();
         let turn = reply.turn;
+        self.timers.stop(Timer::LostEnd);
         if !text.is_empty() {
             self.emit_in(
                 turn,
@@ -358,6 +364,7 @@ impl Engine {
             self.emit_in(turn, EventKind::PlaybackStarted);
         }
         self.set_state(SessionState::Speaking);
+        self.timers.stop(Timer::LostEnd);
         self.timers.set(Timer::Settle, self.now + self.limits.settle);
     }
 
@@ -374,7 +381,7 @@ impl Engine {
         }
     }
 
-    fn on_reply_done(&mut self, id: ReplyId, outcome: antiphon_live::ReplyOutcome) {
+    fn on_reply_done(&mut self, id: ReplyId, outcome: ReplyOutcome) {
         if self.replies.active_mut(&id).is_none() {
             // A reply that ended before anything of it came may still answer a request.
             self.stats.ignored_events += 1;
@@ -415,5 +422,23 @@ impl Engine {
         {
             self.set_state(SessionState::Listening);
         }
+        // Some never say that anything is over, and mean nothing by it.
+        if !self.can(|can| can.continuous_duplex) {
+            self.timers.set(Timer::LostEnd, self.now + LOST_END);
+        }
+    }
+
+    /// The end of a reply was lost: it is over all the same.
+    pub(super) fn on_lost_end(&mut self) {
+        if self.calls.any_at_work() {
+            self.timers.set(Timer::LostEnd, self.now + LOST_END);
+            return;
+        }
+        let active = self.replies.active.as_ref().filter(|reply| !reply.cut);
+        let Some(id) = active.and_then(|reply| reply.id.clone()) else { return };
+        self.emit_error("provider", "the end of a reply never came");
+        self.end_reply(&id, ReplyOutcome::Incomplete);
+        // Whoever still waits for that end must not.
+        self.send(LiveCommand::CancelReply { reply: Some(id) }, Origin::None);
     }
 }

@@ -124,6 +124,7 @@ impl Engine {
             self.interrupt(false);
         }
         self.timers.stop(Timer::Settle);
+        self.timers.stop(Timer::LostEnd);
         self.timers.stop(Timer::CancelAck);
         let Some(mut reply) = self.replies.active.take() else { return };
         self.replies.remember_done(id.clone());
@@ -174,6 +175,7 @@ impl Engine {
         self.silence();
         self.turn.open = false;
         self.timers.stop(Timer::Settle);
+        self.timers.stop(Timer::LostEnd);
         if matches!(self.state, SessionState::Speaking | SessionState::Processing) {
             self.set_state(SessionState::Listening);
         }

@@ -8,6 +8,8 @@ use std::time::Instant;
 pub(crate) enum Timer {
     /// A reply that gives no more audio and never says that it is over is taken as over.
     Settle,
+    /// Nothing came of a reply since it was taken as over, and its end did not either.
+    LostEnd,
     /// The user's turn is over and nothing came from the provider.
     Stall,
     /// The provider has not begun a reply that it was asked for.
@@ -38,8 +40,9 @@ pub(crate) enum Timer {
     Close,
 }
 
-const TIMERS: [Timer; 15] = [
+const TIMERS: [Timer; 16] = [
     Timer::Settle,
+    Timer::LostEnd,
     Timer::Stall,
     Timer::Request,
     Timer::CancelAck,

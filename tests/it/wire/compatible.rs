@@ -206,6 +206,26 @@ async fn c07_over_the_wire_a_reply_without_its_end_settles() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn c07_over_the_wire_what_waits_for_an_end_that_was_lost_goes_ahead() {
+    let script = Script::auto()
+        .reply(Rule::always(Reply::spoken("Hello.", 100)))
+        .fault(Fault::instead_of("response.done", []));
+    let mut wire = start(script).await;
+    wire.session.send_text("Hello?").unwrap();
+    wire.hear_until(is_state(SessionState::Speaking)).await;
+    wire.session.send_text("Are you there?").unwrap();
+    let seen = wire.hear().await;
+    assert_eq!(wire.told("response.created").len(), 2, "{seen:#?}");
+    assert_eq!(wire.sent("response.cancel").len(), 1);
+    let whole = ("Hello.".to_owned(), false);
+    assert_eq!(agent_messages(&seen), [whole.clone(), whole], "it was heard to its end");
+    let asked = wire.of(Side::Client, "response.create");
+    let waited = asked[1].t_ms - asked[0].t_ms;
+    assert!((30_000..32_000).contains(&waited), "{waited}");
+    wire.assert_alive().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn c08_over_the_wire_a_session_about_to_expire_is_replaced_once() {
     let script = Script::connections([
         Script::from_json(r#"{"expires_in_s": 300}"#).unwrap(),

@@ -9,6 +9,8 @@ use crate::wire::ApiError;
 
 /// The server refuses a request for a reply because there is one already.
 pub(super) const ALREADY_ACTIVE: &str = "conversation_already_has_active_response";
+/// The server has no reply that it could stop.
+pub(super) const NOTHING_TO_CANCEL: &str = "response_cancel_not_active";
 /// The server refuses to change the voice after the model has spoken.
 pub(super) const CANNOT_UPDATE_VOICE: &str = "cannot_update_voice";
 /// The server refuses to cut an item of which there is no audio yet.
@@ -19,7 +21,7 @@ pub(super) fn is_benign(error: &ApiError) -> bool {
     let code = error.code.as_deref().unwrap_or_default();
     matches!(
         code,
-        "response_cancel_not_active"
+        NOTHING_TO_CANCEL
             | "input_audio_buffer_commit_empty"
             | "item_truncate_invalid_item_id"
             | "item_delete_invalid_item_id"

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use antiphon_live::{ErrorInfo, LiveError, LiveEvent, Outbox};
 
-use super::{Client, Phase, errors, ignored, requests};
+use super::{Client, Phase, errors, ignored, replies::Stop, requests};
 use crate::wire::ApiError;
 
 impl Client {
@@ -53,6 +53,13 @@ impl Client {
             && let Some(event_id) = &error.event_id
         {
             self.delete_uncuttable(event_id, out);
+        }
+        if code == errors::NOTHING_TO_CANCEL
+            && let Some(active) = self.replies.active.as_ref().filter(|reply| reply.cancel_sent)
+        {
+            // The reply that the server was asked to stop is over; the word of that was lost.
+            let outcome = active.stopped.unwrap_or(Stop::Cancelled).outcome();
+            self.end_reply(outcome, None, now, out);
         }
         if errors::is_benign(error) || code == errors::ALREADY_ACTIVE {
             out.events.push_back(ignored(code));
