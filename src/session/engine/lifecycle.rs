@@ -236,6 +236,7 @@ impl Engine {
 
     /// Everything that belongs to the connection ends with it. What was received plays on.
     fn lose_connection(&mut self) {
+        let unanswered = self.turn.open && self.owes_an_answer();
         self.connected = false;
         self.going_away = false;
         self.timers.stop(Timer::GoingAway);
@@ -249,6 +250,25 @@ impl Engine {
             self.end_reply(&reply, ReplyOutcome::Failed);
         }
         self.void_unstarted_calls(Outcome::Cancelled);
+        if unanswered {
+            self.turn.replied = false;
+        }
+    }
+
+    /// Whether the user is owed an answer of which there is nothing yet, nor a tool at work for it.
+    fn owes_an_answer(&self) -> bool {
+        if !self.can(|can| can.create_reply) {
+            return false;
+        }
+        let asked =
+            self.replies.asked.is_some_and(|asked| matches!(asked.why, Why::User | Why::Tools));
+        let silent = self.replies.active.as_ref().is_some_and(|reply| {
+            let says = reply.ledger.has_audio() || !reply.ledger.whole_text().is_empty();
+            matches!(reply.why, Why::User | Why::Tools) && !reply.cut && !says
+        });
+        let waits = |stage| matches!(stage, Stage::Judging | Stage::Approved { .. });
+        let mut calls = self.calls.iter().map(|call| call.stage).peekable();
+        asked || silent || calls.peek().is_some() && calls.all(waits)
     }
 
     fn try_again_or_end(&mut self, error: LiveError) {

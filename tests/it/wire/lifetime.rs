@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use antiphon::{live::LiveError, session::*};
 use antiphon_testkit::{
     LatchedTool, ToolPlan,
-    openai::{Fault, Reply, Rule, Script, Side, Step},
+    openai::{Fault, Pace, Reply, Rule, Script, Side, Step},
 };
 use serde_json::{Value, json};
 use tokio::sync::Notify;
@@ -286,6 +286,40 @@ async fn f17_over_the_wire_a_revoked_key_is_not_tried_again() {
         "{reason:?}"
     );
     assert_eq!(wire.server.connections(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn f17_over_the_wire_what_the_user_asked_is_answered_wherever_the_connection_was_lost() {
+    let drop_at = |at: &str, nth| Fault::after(at, [Step::DelayMs(50), Step::Drop]).nth(nth);
+    let losses = [
+        ("before the reply", Fault::instead_of("response.created", [Step::Drop])),
+        ("before it says anything", drop_at("response.created", 1)),
+        ("before its call may start", drop_at("response.output_item.done", 1)),
+        (
+            "before the answer to the output",
+            Fault::instead_of("response.created", [Step::Drop]).nth(2),
+        ),
+        ("before that says anything", drop_at("response.created", 2)),
+    ];
+    for (when, loss) in losses {
+        let (tool, latch) = LatchedTool::open("note", ToolPlan::Succeed);
+        let mut slow = Pace::default();
+        slow.think_ms = 200;
+        let answer = Reply::spoken("There.", 200);
+        let first = Script::auto()
+            .reply(Rule::on_text("please", Reply::call("note", json!({}))))
+            .reply(Rule::on_tool_output("*", answer.clone()))
+            .pace(slow)
+            .fault(loss);
+        let second = Script::auto().reply(Rule::always(answer));
+        let setup = Setup::new(Script::connections([first, second]));
+        let mut wire = setup.build(|builder| builder.tool(tool)).start().await;
+        let events = wire.ask("please").await;
+        assert_eq!(wire.server.connections(), 2, "{when}");
+        assert_eq!(agent_messages(&events), [("There.".into(), false)], "{when}: {events:#?}");
+        assert!(latch.calls().len() <= 1, "{when}: nothing runs twice");
+        wire.assert_clean();
+    }
 }
 
 #[tokio::test(start_paused = true)]
