@@ -78,7 +78,9 @@ def measure(name, sessions, options):
 
 def pinned(core, program, *arguments):
     command = ["taskset", "-c", str(core), TARGET / program, *map(str, arguments)]
-    return subprocess.Popen(command, start_new_session=True)
+    # The raw client's read buffer; the default of its library costs a third more.
+    environment = {**os.environ, "RTB_RBUF": "8192"}
+    return subprocess.Popen(command, env=environment, start_new_session=True)
 
 
 def wait_for(port):

@@ -59,7 +59,8 @@ pub struct SessionLimits {
     pub close: Duration,
     /// Commands that may wait for the session's task. Default: 256.
     pub commands: usize,
-    /// Events kept for a lagging consumer of the event stream. Default: 1,024.
+    /// Events kept for a lagging consumer of the event stream; room for them is taken when the
+    /// session is built. Default: 512.
     pub events: usize,
 }
 
@@ -76,7 +77,7 @@ impl Default for SessionLimits {
             hook: Duration::from_secs(30),
             close: Duration::from_secs(3),
             commands: 256,
-            events: 1_024,
+            events: 512,
         }
     }
 }

@@ -33,7 +33,7 @@ pub(crate) struct Shared {
     pub(crate) session_id: Arc<str>,
     pub(crate) limits: SessionLimits,
     pub(crate) reconnect: ReconnectPolicy,
-    pub(crate) events: broadcast::Sender<SessionEvent>,
+    pub(crate) events: broadcast::Sender<Arc<SessionEvent>>,
     sink: Mutex<ParkedSink>,
     live: Mutex<Live>,
     run: watch::Sender<Run>,
@@ -176,6 +176,14 @@ impl Shared {
                 run.record = record;
             }
         });
+    }
+
+    /// Tells the event streams, if there are any.
+    pub(crate) fn tell(&self, event: &SessionEvent) {
+        if self.events.receiver_count() > 0 {
+            // The last receiver may just have gone.
+            let _ = self.events.send(Arc::new(event.clone()));
+        }
     }
 
     /// The run goes on; this is how it is.

@@ -1,6 +1,6 @@
 //! The event stream.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use tokio::sync::broadcast::{Receiver, error::RecvError};
 
@@ -9,13 +9,13 @@ use super::{EventKind, SessionEvent};
 /// All events of a session from the moment it was asked for. Ends after the session's last event;
 /// a session that is started again needs a new one.
 pub struct EventStream {
-    events: Receiver<SessionEvent>,
+    events: Receiver<Arc<SessionEvent>>,
     last: Option<(u64, u32, u64)>,
     over: bool,
 }
 
 impl EventStream {
-    pub(crate) fn new(events: Receiver<SessionEvent>) -> Self {
+    pub(crate) fn new(events: Receiver<Arc<SessionEvent>>) -> Self {
         Self { events, last: None, over: false }
     }
 
@@ -29,7 +29,7 @@ impl EventStream {
             Ok(event) => {
                 self.over = matches!(event.kind, EventKind::SessionEnded { .. });
                 self.last = Some((event.t_ms, event.epoch, event.turn));
-                Some(event)
+                Some(Arc::unwrap_or_clone(event))
             }
             Err(RecvError::Lagged(lost)) => {
                 let (t_ms, epoch, turn) = self.last.unwrap_or_default();

@@ -298,7 +298,7 @@ impl Driver {
             Output::Emit(event) => self.emit(event, now),
             Output::StateOnly(state) => self.push_job(Job::State(state), now),
             Output::AskPrompt { event, prompt } => {
-                let _ = self.shared.events.send(event);
+                self.shared.tell(&event);
                 self.push_job(Job::Prompt(prompt), now);
             }
             Output::PromptAnswer { token, sent } => self.shared.answer(token, sent),
@@ -325,7 +325,7 @@ impl Driver {
     }
 
     fn emit(&mut self, event: SessionEvent, now: Instant) {
-        let _ = self.shared.events.send(event.clone());
+        self.shared.tell(&event);
         match &event.kind {
             // The hooks hear of the end after everything else.
             EventKind::SessionEnded { .. } => self.last_event = Some(event),
