@@ -42,29 +42,46 @@
 //! ```
 
 mod authorize;
+mod context;
 mod error;
 mod executor;
 mod json;
 pub mod memory;
-mod message;
+pub mod message;
 pub mod model;
+pub mod patch;
+pub mod protocol;
 mod read_back;
 mod registry;
+mod runtime_error;
 mod schema;
+pub mod session;
+pub mod state;
 mod text;
 mod tool;
+mod wire_object;
 
 pub use antiphon_types as types;
 pub use authorize::{Authorizer, CallContext, Denial, Verdict};
+pub use context::{Caller, InvocationContext};
 pub use error::{RegistryError, ToolError};
 pub use executor::{
     Admission, AdmittedCall, Executed, ExecutorLimits, Outcome, Refused, RunContext, ToolExecutor,
     current_session,
 };
 pub use memory::{FileMemory, InMemory, Memory, MemoryError, ScopedMemory};
-pub use message::{Message, Part, Role};
+pub use message::{Message, Messages, ModelResponseChunk, Part, PartKind, Role};
 pub use model::{
     Model, ModelChunk, ModelError, ModelFinish, ModelReply, ModelRequest, ModelStream,
 };
+pub use protocol::{
+    AgentInit, AgentInput, AgentMetadata, AgentOutput, AgentRef, AgentResult, AgentStateManagement,
+    AgentStreamChunk, ToolResume, TurnContext, TurnEnd, TurnResult,
+};
 pub use registry::ToolRegistry;
+pub use runtime_error::RuntimeError;
+pub use session::{ArtifactStore, Session, SessionAccess, State};
+pub use state::{
+    AgentErrorDetails, AgentFinishReason, Artifact, SessionSnapshot, SessionState, SnapshotStatus,
+};
 pub use tool::{FuncTool, Tool, ToolContext, ToolLimits};

@@ -100,20 +100,16 @@ impl ModelReply {
     /// The model's message for the history. Arguments that are not a JSON object become an empty
     /// one there; their output says what was wrong.
     pub fn into_message(self) -> Message {
-        let text = (!self.text.is_empty()).then_some(Part::Text(self.text));
-        let calls = self.tool_calls.into_iter().map(|call| Part::ToolRequest {
-            name: call.name,
-            id: Some(call.id),
-            input: match call.arguments {
+        let text = (!self.text.is_empty()).then(|| Part::text(self.text));
+        let calls = self.tool_calls.into_iter().map(|call| {
+            let input = match call.arguments {
                 ToolArguments::Object(object) => object,
                 ToolArguments::Json(text) => parse_object(&text).unwrap_or_default(),
-            },
+            };
+            Part::tool_request(call.name, Some(call.id), input)
         });
-        Message {
-            role: Role::Model,
-            content: text.into_iter().chain(calls).collect(),
-            metadata: self.metadata,
-        }
+        let content = text.into_iter().chain(calls).collect();
+        Message::new(Role::Model, content).with_metadata(self.metadata)
     }
 }
 

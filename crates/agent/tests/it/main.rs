@@ -6,4 +6,5 @@ mod memory;
 mod message;
 mod model;
 mod registry;
+mod state;
 mod support;

@@ -41,18 +41,14 @@ async fn a_generation_is_collected_into_one_reply() {
     assert_eq!(reply.usage, Some(usage));
     assert_eq!(
         reply.into_message(),
-        Message {
-            role: Role::Model,
-            content: vec![
-                Part::Text("Hello".into()),
-                Part::ToolRequest {
-                    name: "pay".into(),
-                    id: Some("1".into()),
-                    input: object(json!({"amount": 5})),
-                },
+        Message::new(
+            Role::Model,
+            vec![
+                Part::text("Hello"),
+                Part::tool_request("pay", Some("1".into()), json!({"amount": 5})),
             ],
-            metadata: Some(metadata),
-        }
+        )
+        .with_metadata(Some(metadata))
     );
 }
 
@@ -73,8 +69,7 @@ async fn arguments_that_are_no_object_leave_an_empty_input_in_the_message() {
     let mut call = request("1", "pay", "{\"amount\":");
     let reply = collect(stream(vec![Ok(ModelChunk::ToolCall(call.clone())), Ok(done())])).await;
     let message = reply.unwrap().into_message();
-    let empty =
-        Part::ToolRequest { name: "pay".into(), id: Some("1".into()), input: JsonObject::new() };
+    let empty = Part::tool_request("pay", Some("1".into()), JsonObject::new());
     assert_eq!(message.content, std::slice::from_ref(&empty));
 
     call.arguments = ToolArguments::Object(JsonObject::new());

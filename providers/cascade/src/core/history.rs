@@ -82,15 +82,11 @@ impl History {
                     history.insert(Message::text(Role::Model, text).into());
                 }
                 HistoryItem::Tool { call, response } => {
-                    let request = Part::ToolRequest {
-                        name: call.name.clone(),
-                        id: Some(call.id.clone()),
-                        input: call.args,
-                    };
-                    let output =
-                        Part::ToolResponse { name: call.name, id: Some(call.id), output: response };
-                    history.insert(message(Role::Model, vec![request], None).into());
-                    history.insert(message(Role::Tool, vec![output], None).into());
+                    let request =
+                        Part::tool_request(call.name.clone(), Some(call.id.clone()), call.args);
+                    let output = Part::tool_response(call.name, Some(call.id), response);
+                    history.insert(Message::new(Role::Model, vec![request]).into());
+                    history.insert(Message::new(Role::Tool, vec![output]).into());
                 }
                 _ => {}
             }
@@ -123,20 +119,17 @@ impl History {
     pub(crate) fn model(&mut self, said: Said) {
         let mut content = Vec::new();
         if !said.text.trim().is_empty() {
-            content.push(Part::Text(said.text));
+            content.push(Part::text(said.text));
         }
         for call in &said.calls {
-            content.push(Part::ToolRequest {
-                name: call.name.clone(),
-                id: Some(call.id.clone()),
-                input: arguments(&call.arguments),
-            });
+            let (name, id) = (call.name.clone(), call.id.clone());
+            content.push(Part::tool_request(name, Some(id), arguments(&call.arguments)));
         }
         if content.is_empty() {
             return;
         }
         self.insert(Entry {
-            message: Arc::new(message(Role::Model, content, said.metadata)),
+            message: Arc::new(Message::new(Role::Model, content).with_metadata(said.metadata)),
             item: Some(said.item),
             marks: said.marks,
         });
@@ -165,13 +158,11 @@ impl History {
         let silent = calls.iter().all(|call| call.silent);
         let outputs = calls
             .into_iter()
-            .map(|call| Part::ToolResponse {
-                name: call.name,
-                id: Some(call.id),
-                output: call.output.unwrap_or_default(),
+            .map(|call| {
+                Part::tool_response(call.name, Some(call.id), call.output.unwrap_or_default())
             })
             .collect();
-        self.insert(message(Role::Tool, outputs, None).into());
+        self.insert(Message::new(Role::Tool, outputs).into());
         Accepted::All { silent }
     }
 
@@ -186,9 +177,9 @@ impl History {
             None => heard_text(&entry.message.joined_text(), &entry.marks, audio_end_ms.into()),
         };
         let mut cut = Message::clone(&entry.message);
-        cut.content.retain(|part| !matches!(part, Part::Text(_)));
+        cut.content.retain(|part| part.as_text().is_none());
         if !text.trim().is_empty() {
-            cut.content.insert(0, Part::Text(text));
+            cut.content.insert(0, Part::text(text));
         }
         if cut.content.is_empty() {
             self.entries.remove(index);
@@ -226,10 +217,6 @@ impl From<Message> for Entry {
     fn from(message: Message) -> Self {
         Self { message: Arc::new(message), item: None, marks: Vec::new() }
     }
-}
-
-fn message(role: Role, content: Vec<Part>, metadata: Option<JsonObject>) -> Message {
-    Message { role, content, metadata }
 }
 
 /// The arguments as an object; what is none is refused by the executor, and empty here.

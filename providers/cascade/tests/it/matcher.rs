@@ -40,16 +40,15 @@ impl Conversation {
 
     /// The outputs of the calls of the last step, in order.
     async fn outputs(&mut self, outputs: &[Value]) -> Said {
-        let calls: Vec<Part> = self.messages.last().unwrap().content.clone();
-        let calls = calls.iter().filter_map(|part| match part {
-            Part::ToolRequest { name, id, .. } => Some((name.clone(), id.clone())),
-            _ => None,
-        });
-        let content = calls
+        let asked = self.messages.last().unwrap().clone();
+        let content = asked
+            .tool_requests()
             .zip(outputs)
-            .map(|((name, id), output)| Part::ToolResponse { name, id, output: object(output) })
+            .map(|((_, call), output)| {
+                Part::tool_response(call.name.clone(), call.id.clone(), output.clone())
+            })
             .collect();
-        self.messages.push(Arc::new(Message { role: Role::Tool, content, metadata: None }));
+        self.messages.push(Arc::new(Message::new(Role::Tool, content)));
         self.step().await
     }
 
@@ -63,19 +62,19 @@ impl Conversation {
             match chunk.unwrap() {
                 ModelChunk::Text(text) => {
                     said.text += &text;
-                    content.push(Part::Text(text));
+                    content.push(Part::text(text));
                 }
                 ModelChunk::ToolCall(call) => {
                     let ToolArguments::Object(input) = call.arguments else { panic!("no object") };
                     said.calls.push((call.name.to_string(), Value::Object(input.clone())));
-                    content.push(Part::ToolRequest { name: call.name, id: Some(call.id), input });
+                    content.push(Part::tool_request(call.name, Some(call.id), input));
                 }
                 ModelChunk::Done { metadata, .. } => kept = Some(metadata),
                 other => panic!("unexpected {other:?}"),
             }
         }
         let metadata = kept.expect("the end is told");
-        self.messages.push(Arc::new(Message { role: Role::Model, content, metadata }));
+        self.messages.push(Arc::new(Message::new(Role::Model, content).with_metadata(metadata)));
         said
     }
 }
@@ -304,10 +303,10 @@ async fn a_confirmation_before_the_result_is_not_heard_twice() {
     let read_back = Message::text(Role::Model, "Send 5 euros to Charlie?");
     conversation.messages.push(Arc::new(read_back));
     conversation.messages.push(Arc::new(Message::text(Role::User, "Yes.")));
-    let Part::ToolRequest { name, id, .. } = call.content[0].clone() else { panic!("no call") };
-    let output = object(&json!({"sent": true}));
-    let content = vec![Part::ToolResponse { name, id, output }];
-    conversation.messages.push(Arc::new(Message { role: Role::Tool, content, metadata: None }));
+    let (_, call) = call.tool_requests().next().expect("a call");
+    let output = json!({"sent": true});
+    let content = vec![Part::tool_response(call.name.clone(), call.id.clone(), output)];
+    conversation.messages.push(Arc::new(Message::new(Role::Tool, content)));
     let said = conversation.step().await;
     assert_eq!(said, Said { text: "5 euros sent to Charlie.".into(), calls: vec![] });
 }

@@ -1,6 +1,6 @@
 //! What to say or do next, from the conversation so far.
 
-use antiphon_agent::{Message, Part, Role, types::JsonObject};
+use antiphon_agent::{Message, Role, types::JsonObject};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -150,20 +150,21 @@ impl Turn<'_> {
     /// The sentences for a message of tool outputs.
     fn answers(&self, message: &Message) -> Vec<String> {
         let mut answers = Vec::new();
-        for part in &message.content {
-            let Part::ToolResponse { name, id, output } = part else { continue };
-            let request =
-                self.history.iter().rev().flat_map(|m| &m.content).find_map(|part| match part {
-                    Part::ToolRequest { id: asked, name: n, input } if asked == id && n == name => {
-                        Some(input)
-                    }
-                    _ => None,
-                });
+        let none = JsonObject::new();
+        for (_, response) in message.tool_responses() {
+            let (name, id) = (&*response.name, response.id.as_deref());
+            let request = self
+                .history
+                .iter()
+                .rev()
+                .flat_map(|message| message.tool_requests())
+                .find(|(_, request)| request.is_call(name, id))
+                .and_then(|(_, request)| request.input.as_ref()?.as_object());
+            let output = response.output.as_ref().and_then(|output| output.as_object());
             let tools = &self.catalog.tools;
-            let entry = (0..tools.len()).find(|&t| self.catalog.definition(t).name == *name);
+            let entry = (0..tools.len()).find(|&t| *self.catalog.definition(t).name == *name);
             let tool = entry.map(|t| (self.catalog.definition(t), &tools[t].slots[..]));
-            let none = JsonObject::new();
-            answers.push(answer::answer(tool, request.unwrap_or(&none), output));
+            answers.push(answer::answer(tool, request.unwrap_or(&none), output.unwrap_or(&none)));
         }
         answers
     }
