@@ -79,10 +79,6 @@ impl Conversation {
     }
 }
 
-fn object(value: &Value) -> JsonObject {
-    value.as_object().unwrap().clone()
-}
-
 fn tool(name: &str, schema: Value, phrases: &[&str]) -> ToolDefinition {
     with_speech(name, schema, ToolSpeech::phrases(phrases.iter().copied()))
 }
