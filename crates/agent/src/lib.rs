@@ -57,6 +57,8 @@ mod runtime_error;
 mod schema;
 pub mod session;
 pub mod state;
+pub mod store;
+mod task;
 mod text;
 mod tool;
 mod wire_object;
@@ -84,4 +86,9 @@ pub use session::{ArtifactStore, Session, SessionAccess, State};
 pub use state::{
     AgentErrorDetails, AgentFinishReason, Artifact, SessionSnapshot, SessionState, SnapshotStatus,
 };
+pub use store::{
+    SessionStore, SnapshotMetadataReader, SnapshotReader, SnapshotSubscriber, SnapshotUpdate,
+    SnapshotWriter,
+};
+pub use task::{DetachedTask, SnapshotAccess};
 pub use tool::{FuncTool, Tool, ToolContext, ToolLimits};
