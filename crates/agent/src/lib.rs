@@ -45,6 +45,7 @@ mod authorize;
 mod context;
 mod error;
 mod executor;
+mod id;
 mod json;
 pub mod memory;
 pub mod message;
@@ -87,8 +88,8 @@ pub use state::{
     AgentErrorDetails, AgentFinishReason, Artifact, SessionSnapshot, SessionState, SnapshotStatus,
 };
 pub use store::{
-    SessionStore, SnapshotMetadataReader, SnapshotReader, SnapshotSubscriber, SnapshotUpdate,
-    SnapshotWriter,
+    InMemorySessionStore, SessionStore, SnapshotMetadataReader, SnapshotReader, SnapshotSubscriber,
+    SnapshotUpdate, SnapshotWriter,
 };
 pub use task::{DetachedTask, SnapshotAccess};
 pub use tool::{FuncTool, Tool, ToolContext, ToolLimits};

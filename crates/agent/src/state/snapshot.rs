@@ -79,6 +79,23 @@ impl<C> SessionSnapshot<C> {
         self.status.unwrap_or(SnapshotStatus::Completed)
     }
 
+    /// A copy of the row without its state.
+    pub fn to_metadata(&self) -> Self {
+        Self {
+            snapshot_id: self.snapshot_id.clone(),
+            session_id: self.session_id.clone(),
+            parent_id: self.parent_id.clone(),
+            created_at: self.created_at,
+            updated_at: self.updated_at,
+            heartbeat_at: self.heartbeat_at,
+            status: self.status,
+            finish_reason: self.finish_reason,
+            error: self.error.clone(),
+            state: None,
+            extra: self.extra.clone(),
+        }
+    }
+
     /// The same row with another state.
     pub fn with_state<D>(self, state: Option<SessionState<D>>) -> SessionSnapshot<D> {
         SessionSnapshot {

@@ -2,7 +2,8 @@
 //!
 //! A store is [`SnapshotReader`] and [`SnapshotWriter`], together [`SessionStore`]; what it can do
 //! besides ([`SnapshotSubscriber`], [`SnapshotMetadataReader`]) it offers at run time. It keeps rows
-//! with custom states of raw JSON: the agent knows the type.
+//! with custom states of raw JSON: the agent knows the type. [`InMemorySessionStore`] is one that
+//! ends with the process.
 //!
 //! # What a store owes
 //!
@@ -26,9 +27,12 @@
 //! [`Message`]: crate::Message
 //! [`Messages::shared_prefix`]: crate::Messages::shared_prefix
 
+mod memory;
+
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 
+pub use self::memory::InMemorySessionStore;
 use crate::{
     InvocationContext, RuntimeError,
     state::{SessionSnapshot, SnapshotStatus},
