@@ -75,7 +75,7 @@ pub use executor::{
 pub use memory::{FileMemory, InMemory, Memory, MemoryError, ScopedMemory};
 pub use message::{Message, Messages, ModelResponseChunk, Part, PartKind, Role};
 pub use model::{
-    Model, ModelChunk, ModelError, ModelFinish, ModelReply, ModelRequest, ModelStream,
+    Model, ModelChunk, ModelError, ModelFinish, ModelReply, ModelRequest, ModelStream, ToolChoice,
 };
 pub use protocol::{
     AgentInit, AgentInput, AgentMetadata, AgentOutput, AgentRef, AgentResult, AgentStateManagement,

@@ -35,7 +35,7 @@ async fn a_generation_is_collected_into_one_reply() {
     ]))
     .await
     .unwrap();
-    assert_eq!(reply.text, "Hello");
+    assert_eq!(reply.text(), "Hello");
     assert_eq!(reply.tool_calls, [call]);
     assert_eq!(reply.finish, ModelFinish::Stop);
     assert_eq!(reply.usage, Some(usage));
@@ -75,4 +75,39 @@ async fn arguments_that_are_no_object_leave_an_empty_input_in_the_message() {
     call.arguments = ToolArguments::Object(JsonObject::new());
     let reply = collect(stream(vec![Ok(ModelChunk::ToolCall(call)), Ok(done())])).await;
     assert_eq!(reply.unwrap().into_message().content, [empty]);
+}
+
+#[tokio::test]
+async fn thoughts_media_and_signed_calls_keep_their_place() {
+    let picture = Part::media("data:image/png;base64,AAAA", Some("image/png".into()));
+    let signed = Part::tool_request("pay", None, json!({"amount": 5}))
+        .with_metadata_entry("signature", "abc");
+    let reply = collect(stream(vec![
+        Ok(ModelChunk::Reasoning("Let me ".into())),
+        Ok(ModelChunk::Reasoning("think.".into())),
+        Ok(ModelChunk::Text("Here: ".into())),
+        Ok(ModelChunk::Part(picture.clone())),
+        Ok(ModelChunk::Whole(vec![Part::text("and"), signed.clone()])),
+        Ok(done()),
+    ]))
+    .await
+    .unwrap();
+    let expected = [
+        Part::reasoning("Let me think."),
+        Part::text("Here: "),
+        picture,
+        Part::text("and"),
+        signed,
+    ];
+    assert_eq!(reply.content, expected);
+    assert_eq!(reply.text(), "Here: and");
+    assert_eq!(reply.tool_calls.len(), 1);
+    assert_eq!(&*reply.tool_calls[0].id, "");
+}
+
+#[tokio::test]
+async fn a_reply_without_end_is_cut() {
+    let endless = futures_util::stream::repeat_with(|| Ok(ModelChunk::Text("x".repeat(1 << 20))));
+    let error = collect(Box::pin(endless)).await.unwrap_err();
+    assert_eq!(error.status(), Status::ResourceExhausted);
 }

@@ -2,9 +2,10 @@
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
-use antiphon_agent::{ModelChunk, ModelFinish, ModelRequest};
+use antiphon_agent::{ModelChunk, ModelFinish, ModelRequest, Part, PartKind, message::ToolRequest};
 use antiphon_live::{LiveEvent, ReplyId, ReplyOutcome, TextUpdate};
-use antiphon_types::{AudioFrame, Usage};
+use antiphon_types::{AudioFrame, JsonObject, ToolArguments, ToolCallRequest, Usage};
+use serde_json::Value;
 
 use super::{
     Job, JobId, Outputs, Settings,
@@ -119,11 +120,13 @@ impl Reply {
     pub(crate) fn chunk(&mut self, chunk: ModelChunk, out: &mut Outputs) {
         match chunk {
             ModelChunk::Text(text) => self.take_text(&text),
-            ModelChunk::ToolCall(call) if self.said.calls.len() < MAX_CALLS => {
-                self.said.calls.push(call);
+            ModelChunk::ToolCall(call) => self.take_call(call, out),
+            ModelChunk::Part(part) => self.take_part(part, out),
+            ModelChunk::Whole(parts) => {
+                parts.into_iter().for_each(|part| self.take_part(part, out));
             }
             ModelChunk::Done { reason, usage, metadata } => {
-                if reason != ModelFinish::Stop {
+                if matches!(reason, ModelFinish::Length | ModelFinish::Blocked) {
                     self.outcome = ReplyOutcome::Incomplete;
                 }
                 if let Some(usage) = usage {
@@ -132,7 +135,8 @@ impl Reply {
                 self.said.metadata = metadata;
                 self.generated(out);
             }
-            _ => out.error("model", "the model asks for too many tools at once"),
+            // Thoughts are not spoken.
+            _ => {}
         }
         if self.generated_bytes > MAX_TEXT_BYTES && self.generation.is_some() {
             self.outcome = ReplyOutcome::Incomplete;
@@ -245,6 +249,32 @@ impl Reply {
     fn take_text(&mut self, text: &str) {
         self.generated_bytes += text.len();
         self.splitter.push(text, &mut self.waiting);
+    }
+
+    fn take_call(&mut self, call: ToolCallRequest, out: &mut Outputs) {
+        if self.said.calls.len() < MAX_CALLS {
+            self.said.calls.push(call);
+        } else {
+            out.error("model", "the model asks for too many tools at once");
+        }
+    }
+
+    /// Words and calls count; what cannot be spoken does not.
+    fn take_part(&mut self, part: Part, out: &mut Outputs) {
+        match part.kind {
+            PartKind::Text(text) => self.take_text(&text),
+            PartKind::ToolRequest(ToolRequest { name, id, input, .. }) => {
+                let arguments = match input {
+                    Some(Value::Object(object)) => ToolArguments::Object(object),
+                    None | Some(Value::Null) => ToolArguments::Object(JsonObject::new()),
+                    // No object: the session refuses it.
+                    Some(other) => ToolArguments::Json(other.to_string()),
+                };
+                let id = id.unwrap_or_default();
+                self.take_call(ToolCallRequest { id, name, arguments }, out);
+            }
+            _ => {}
+        }
     }
 
     fn stop_generation(&mut self, out: &mut Outputs) {
