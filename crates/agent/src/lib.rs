@@ -77,6 +77,7 @@ pub use message::{Message, Messages, ModelResponseChunk, Part, PartKind, Role};
 pub use model::{
     Model, ModelChunk, ModelError, ModelFinish, ModelReply, ModelRequest, ModelStream, ToolChoice,
 };
+pub use patch::{JsonPatch, JsonPatchOp, JsonPatchOperation, PatchError, apply_patch, diff};
 pub use protocol::{
     AgentInit, AgentInput, AgentMetadata, AgentOutput, AgentRef, AgentResult, AgentStateManagement,
     AgentStreamChunk, ToolResume, TurnContext, TurnEnd, TurnResult,

@@ -5,6 +5,7 @@ mod executor;
 mod memory;
 mod message;
 mod model;
+mod patch;
 mod registry;
 mod state;
 mod support;
