@@ -27,6 +27,7 @@
 //! [`Message`]: crate::Message
 //! [`Messages::shared_prefix`]: crate::Messages::shared_prefix
 
+pub mod conformance;
 mod memory;
 
 use async_trait::async_trait;
@@ -140,6 +141,8 @@ pub trait SnapshotSubscriber: Send + Sync {
 }
 
 /// Where an agent keeps the snapshots of its sessions.
+///
+/// [`conformance`] holds an implementation to all that is promised here.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a store of sessions",
     note = "implement `antiphon_agent::store::SessionStore` with `SnapshotReader` and \

@@ -8,4 +8,5 @@ mod model;
 mod patch;
 mod registry;
 mod state;
+mod store;
 mod support;
