@@ -41,6 +41,7 @@
 //! # }
 //! ```
 
+pub mod agent;
 mod authorize;
 mod context;
 mod error;
@@ -64,6 +65,11 @@ mod text;
 mod tool;
 mod wire_object;
 
+pub use agent::{
+    Agent, AgentAction, AgentBuilder, AgentConnection, AgentFunc, AgentHandle, CompanionAction,
+    Invocation, Invoke, OpenTurn, Registry, Responder, RunError, RuntimeLimits, SealedTurn,
+    SessionRunner, TurnFailure, validate_input, validate_resume_against_history,
+};
 pub use antiphon_types as types;
 pub use authorize::{Authorizer, CallContext, Denial, Verdict};
 pub use context::{Caller, InvocationContext};

@@ -30,6 +30,23 @@ pub struct AgentInit<C = Value> {
     pub state: Option<SessionState<C>>,
 }
 
+impl<C> AgentInit<C> {
+    /// Continues this session from its latest snapshot, or starts it under this id.
+    pub fn session(id: impl Into<Arc<str>>) -> Self {
+        Self { session_id: Some(id.into()), ..Self::default() }
+    }
+
+    /// Continues from this snapshot.
+    pub fn snapshot(id: impl Into<Arc<str>>) -> Self {
+        Self { snapshot_id: Some(id.into()), ..Self::default() }
+    }
+
+    /// Continues from this state.
+    pub fn state(state: SessionState<C>) -> Self {
+        Self { state: Some(state), ..Self::default() }
+    }
+}
+
 impl<C> Default for AgentInit<C> {
     fn default() -> Self {
         Self { session_id: None, snapshot_id: None, state: None }
@@ -234,6 +251,24 @@ pub struct GetSnapshotRequest {
     /// Without its state.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub metadata_only: bool,
+}
+
+impl GetSnapshotRequest {
+    /// This snapshot.
+    pub fn snapshot(id: impl Into<Arc<str>>) -> Self {
+        Self { snapshot_id: Some(id.into()), ..Self::default() }
+    }
+
+    /// The latest snapshot of this session.
+    pub fn latest(id: impl Into<Arc<str>>) -> Self {
+        Self { session_id: Some(id.into()), ..Self::default() }
+    }
+
+    /// Without its state.
+    pub fn metadata_only(mut self) -> Self {
+        self.metadata_only = true;
+        self
+    }
 }
 
 /// Asks the work behind a snapshot to stop.

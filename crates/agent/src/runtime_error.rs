@@ -42,6 +42,9 @@ pub enum RuntimeError {
     /// Things are not as the call needs them.
     #[error("{0}")]
     FailedPrecondition(String),
+    /// The run reached a bound that its caller had set, such as a number of rounds of tools.
+    #[error("{0}")]
+    LimitReached(String),
     /// The model failed.
     #[error(transparent)]
     Model(#[from] ModelError),
@@ -83,9 +86,24 @@ impl RuntimeError {
             Self::SessionIdRequired | Self::InvalidArgument(_) => Status::InvalidArgument,
             Self::Cancelled(_) => Status::Cancelled,
             Self::DeadlineExceeded(_) => Status::DeadlineExceeded,
+            Self::LimitReached(_) => Status::Aborted,
             Self::Model(error) => error.status(),
             Self::Other(details) => details.status,
         }
+    }
+
+    /// The error of a call that ended in this way, and what it was doing then.
+    pub(crate) fn ended(status: Status, what: impl Into<String>) -> Self {
+        match status {
+            Status::DeadlineExceeded => Self::DeadlineExceeded(what.into()),
+            _ => Self::Cancelled(what.into()),
+        }
+    }
+
+    /// Whether this is the caller's own doing: it took the call back, let its time run out, or set
+    /// the bound that was reached. The same codes from somebody else's answer are not.
+    pub fn is_callers_stop(&self) -> bool {
+        matches!(self, Self::Cancelled(_) | Self::DeadlineExceeded(_) | Self::LimitReached(_))
     }
 
     /// As it is stored and told to clients.

@@ -67,7 +67,8 @@ pub struct Session<S: State> {
     observer: Option<Box<dyn SessionObserver<S>>>,
 }
 
-/// Told of changes after they were made, outside of all locks.
+/// Told of changes after they were made, outside of all locks. Changes made at the same time may be
+/// told in another order: the state's versions say which came last.
 pub(crate) trait SessionObserver<S: State>: Send + Sync {
     /// The custom state changed.
     fn custom_changed(&self, session: &Session<S>);
@@ -99,7 +100,6 @@ impl<S: State> Session<S> {
         Self { id, live, observer: None }
     }
 
-    #[expect(dead_code, reason = "the runtime comes next")]
     pub(crate) fn observed(mut self, observer: impl SessionObserver<S> + 'static) -> Self {
         self.observer = Some(Box::new(observer));
         self
@@ -227,10 +227,24 @@ impl<S: State> Session<S> {
     }
 
     /// State and versions of the same moment.
-    #[expect(dead_code, reason = "the runtime comes next")]
     pub(crate) fn versioned(&self) -> (SessionState<S>, Versions) {
         let live = self.lock();
         (live.state.clone(), live.versions)
+    }
+
+    /// Puts back an earlier state; observers are not told. Returns the state with its new versions.
+    pub(crate) fn restore(&self, state: SessionState<S>) -> (SessionState<S>, Versions) {
+        let state = SessionState { session_id: Some(self.id.clone()), ..state };
+        let mut live = self.lock();
+        let replaced = std::mem::replace(&mut live.state, state);
+        live.versions.messages += 1;
+        live.versions.custom += 1;
+        live.versions.artifacts += 1;
+        let restored = (live.state.clone(), live.versions);
+        drop(live);
+        // A custom state may run code of its own when it goes.
+        drop(replaced);
+        restored
     }
 
     fn lock(&self) -> MutexGuard<'_, Live<S>> {

@@ -1,6 +1,6 @@
 //! Snapshots: the committed states of a session.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use antiphon_types::{JsonObject, Status};
 use jiff::Timestamp;
@@ -77,6 +77,15 @@ impl<C> SessionSnapshot<C> {
     /// Where it stands, completed where it does not say.
     pub fn status(&self) -> SnapshotStatus {
         self.status.unwrap_or(SnapshotStatus::Completed)
+    }
+
+    /// Whether the worker behind it shows no sign of life any more: it is pending or aborting and
+    /// its last heartbeat is older than `stale_after`. A row that was never beaten is not stale.
+    pub fn is_stale(&self, now: Timestamp, stale_after: Duration) -> bool {
+        let Some(beat) = self.heartbeat_at.filter(|_| !self.status().is_terminal()) else {
+            return false;
+        };
+        Duration::try_from(now.duration_since(beat)).is_ok_and(|age| age > stale_after)
     }
 
     /// A copy of the row without its state.

@@ -1,6 +1,7 @@
 //! The behaviour of tools, policy, memory and messages, from outside.
 #![allow(clippy::unwrap_used)] // in helpers too, which the lint does not take for tests
 
+mod agent;
 mod executor;
 mod memory;
 mod message;

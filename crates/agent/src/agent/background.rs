@@ -1,0 +1,212 @@
+//! Work that goes on after its caller left: the row that stands for it, its heartbeat, its end.
+
+use std::{
+    panic::AssertUnwindSafe,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use antiphon_types::Status;
+use futures_util::{FutureExt, StreamExt};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
+
+use super::{
+    core::{Core, Stop},
+    start::encode_state,
+};
+use crate::{
+    InvocationContext, RuntimeError,
+    id::new_id,
+    protocol::AgentResult,
+    session::State,
+    state::{AgentFinishReason, SessionSnapshot, SnapshotStatus},
+    store::{SessionStore, SnapshotUpdate},
+};
+
+/// Detached work and the row that stands for it.
+pub(super) struct Background<S: State> {
+    core: Arc<Core<S>>,
+    store: Arc<dyn SessionStore>,
+    /// Neither the caller's cancellation nor the work's: the row is written whatever happens.
+    cx: InvocationContext,
+    pending: SessionSnapshot,
+    aborted: AtomicBool,
+}
+
+/// What the work told to stop did not do in its time.
+pub(super) struct WindDownOver;
+
+impl<S: State> Background<S> {
+    /// Arranges that the work goes on: from here on no turn is written by itself, and one pending
+    /// row stands for all of it.
+    pub(super) async fn begin(core: &Arc<Core<S>>) -> Result<Self, RuntimeError> {
+        let definition = &core.definition;
+        let store = definition.required_subscriber()?.clone();
+        let tip = match &core.writer {
+            Some(writer) => writer.suspend().await,
+            None => None,
+        };
+        let now = definition.stamp(tip.as_ref(), (definition.clock)());
+        let mut pending = SessionSnapshot::new(new_id(), core.session.session_id().clone(), now);
+        pending.parent_id = tip.map(|tip| tip.id);
+        pending.status = Some(SnapshotStatus::Pending);
+        pending.heartbeat_at = Some(now);
+        let cx = core.cx.uncancelled();
+        let background =
+            Self { core: core.clone(), store, cx, pending, aborted: AtomicBool::new(false) };
+        background.save(&|_| Ok(Some(background.pending.clone()))).await?;
+        Ok(background)
+    }
+
+    /// The row.
+    pub(super) fn snapshot_id(&self) -> &Arc<str> {
+        &self.pending.snapshot_id
+    }
+
+    /// Says that the work is alive, and cancels it once somebody asks for that. Returns when work
+    /// that was told to stop has had its time. May be dropped at any time.
+    pub(super) async fn attend(&self) -> WindDownOver {
+        let limits = &self.core.definition.limits;
+        let id = self.snapshot_id();
+        let mut changes = pin!(
+            match self.store.subscriber() {
+                Some(subscriber) => subscriber.on_snapshot_status_change(&self.cx, id),
+                None => futures_util::stream::empty().boxed(),
+            }
+            .chain(futures_util::stream::pending())
+        );
+        let every = limits.heartbeat.max(Duration::from_millis(1));
+        let mut beats = interval_at(Instant::now() + every, every);
+        beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut give_up = None;
+        loop {
+            let over = async {
+                match give_up {
+                    Some(at) => tokio::time::sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            let status = tokio::select! {
+                biased;
+                () = over => return WindDownOver,
+                status = changes.next() => status,
+                _ = beats.tick() => self.beat().await,
+            };
+            if matches!(status, Some(SnapshotStatus::Aborting | SnapshotStatus::Aborted))
+                && give_up.is_none()
+            {
+                tracing::info!(snapshot_id = &**id, "work in the background is told to stop");
+                self.aborted.store(true, Ordering::Relaxed);
+                self.core.stop(Stop::Caller(Status::Cancelled));
+                give_up = Some(Instant::now() + limits.wind_down);
+            }
+        }
+    }
+
+    /// One heartbeat. It moves nothing but the row's heartbeat, and returns the row's status.
+    async fn beat(&self) -> Option<SnapshotStatus> {
+        let now = (self.core.definition.clock)();
+        let beaten = self
+            .save(&|row| {
+                Ok(row.filter(|row| !row.status().is_terminal()).map(|row| {
+                    let mut row = row.clone();
+                    row.heartbeat_at = Some(now);
+                    row
+                }))
+            })
+            .await;
+        match beaten {
+            Ok(row) => row.map(|row| row.status()),
+            Err(error) => {
+                let snapshot_id = &**self.snapshot_id();
+                tracing::warn!(snapshot_id, %error, "a heartbeat could not be written");
+                None
+            }
+        }
+    }
+
+    /// The work is over: the row becomes what it came to. Tried again where the store fails; where
+    /// it fails to the end, the row will be seen as expired.
+    pub(super) async fn finish(&self, result: &Result<AgentResult, RuntimeError>) {
+        let limits = &self.core.definition.limits;
+        let mut tries = 0;
+        while let Err(error) = self.settle(result).await {
+            let snapshot_id = &**self.snapshot_id();
+            tracing::error!(snapshot_id, %error, tries, "the end of work in the background could not be written");
+            if tries == limits.store_retries {
+                return;
+            }
+            tries += 1;
+            sleep(limits.poll).await;
+        }
+    }
+
+    async fn settle(&self, result: &Result<AgentResult, RuntimeError>) -> Result<(), RuntimeError> {
+        let now = (self.core.definition.clock)();
+        let state = encode_state(self.core.settled_state());
+        // A state that does not travel fails the work; it must not leave the row pending.
+        let (state, result) = match (state, result) {
+            (Ok(state), result) => (Some(state), result.as_ref().map_err(Clone::clone)),
+            (Err(error), _) => (None, Err(error)),
+        };
+        let (status, reason, error) = match result {
+            Ok(result) => (
+                SnapshotStatus::Completed,
+                result.finish_reason.or_else(|| self.core.last_reason()),
+                None,
+            ),
+            Err(error) => match self.core.failure_reason(&error) {
+                AgentFinishReason::Aborted => (
+                    SnapshotStatus::Aborted,
+                    Some(AgentFinishReason::Aborted),
+                    Some(error.to_details()),
+                ),
+                reason => (SnapshotStatus::Failed, Some(reason), Some(error.to_details())),
+            },
+        };
+        self.save(&|row| {
+            let mut settled = self.pending.clone();
+            settled.updated_at = Some(now);
+            settled.heartbeat_at = None;
+            settled.state = state.clone();
+            (settled.status, settled.finish_reason, settled.error) =
+                (Some(status), reason, error.clone());
+            match row {
+                Some(row) if row.status().is_terminal() => return Ok(None),
+                Some(row) if row.status() == SnapshotStatus::Aborting => {
+                    settled.status = Some(SnapshotStatus::Aborted);
+                    settled.finish_reason = Some(AgentFinishReason::Aborted);
+                    settled.error = None;
+                }
+                _ => {}
+            }
+            if let Some(row) = row {
+                settled.created_at = row.created_at;
+            }
+            Ok(Some(settled))
+        })
+        .await
+        .map(drop)
+    }
+
+    async fn save(
+        &self,
+        update: &SnapshotUpdate<'_>,
+    ) -> Result<Option<SessionSnapshot>, RuntimeError> {
+        let limit = self.core.definition.limits.store;
+        let save = self.store.save_snapshot(&self.cx, Some(self.snapshot_id()), update);
+        timeout(limit, AssertUnwindSafe(save).catch_unwind())
+            .await
+            .map_err(|_| RuntimeError::internal(format!("no answer within {limit:?}")))?
+            .unwrap_or_else(|_| Err(RuntimeError::internal("the session store panicked")))
+    }
+
+    /// Whether somebody asked the work to stop.
+    pub(super) fn aborted(&self) -> bool {
+        self.aborted.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,302 @@
+//! The floor below agent functions: invocations whose turns somebody else drives, such as a voice
+//! session.
+
+use std::{fmt, sync::Arc};
+
+use async_trait::async_trait;
+use tokio::{sync::Mutex, task::JoinHandle};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::{
+    background::Background,
+    core::{Begun, Core, Ended},
+    function::TurnFailure,
+    output::erase_output,
+    writer::Writer,
+};
+use crate::{
+    InvocationContext, RuntimeError,
+    message::Message,
+    protocol::{
+        AgentInit, AgentMetadata, AgentOutput, AgentRef, AgentResult, TurnContext, TurnEnd,
+        TurnResult,
+    },
+    session::{SessionAccess, State},
+    state::AgentFinishReason,
+};
+
+/// An agent whose invocations somebody else drives, turn by turn. Every [`Agent`](crate::Agent) is
+/// one; its own function then does not run.
+#[async_trait]
+pub trait Invoke: Send + Sync {
+    /// The agent's name and description.
+    fn agent_ref(&self) -> AgentRef;
+
+    /// What the agent can do.
+    fn metadata(&self) -> AgentMetadata;
+
+    /// Begins an invocation, from the start that `init` names. Every error is one of the call:
+    /// nothing has begun.
+    ///
+    /// `cx` is who calls. When it ends, the invocation's own [context](Invocation::context) does
+    /// not: that is for whoever drives it to say.
+    async fn open(
+        &self,
+        cx: &InvocationContext,
+        init: AgentInit,
+    ) -> Result<Invocation, RuntimeError>;
+}
+
+/// A running invocation. Whoever holds it begins turns and seals them, and ends it by
+/// [`Invocation::finish`]; dropped without that, an open turn is rolled back, and turns that were
+/// sealed are still written.
+pub struct Invocation {
+    turns: Arc<dyn Turns>,
+    life: Box<dyn Life>,
+    /// The work ends with the invocation.
+    _work: DropGuard,
+}
+
+impl Invocation {
+    pub(super) fn new<S: State>(core: Arc<Core<S>>, work: CancellationToken) -> Self {
+        Self {
+            turns: core.clone(),
+            life: Box::new(Driven { core, attended: Mutex::new(None) }),
+            _work: work.drop_guard(),
+        }
+    }
+
+    /// The session.
+    pub fn session(&self) -> Arc<dyn SessionAccess> {
+        self.turns.session()
+    }
+
+    /// The context that tools, prompts and models of this invocation get: its caller, its session,
+    /// and a cancellation that comes when somebody aborts the work or the invocation ends.
+    pub fn context(&self) -> &InvocationContext {
+        self.life.context()
+    }
+
+    /// Begins a turn. Errs where another is open, and where too many wait to be written.
+    pub fn begin_turn(&self) -> Result<OpenTurn, RuntimeError> {
+        OpenTurn::begin(self.turns.clone())
+    }
+
+    /// How many turns are open or wait to be written.
+    pub fn unwritten(&self) -> usize {
+        self.life.unwritten()
+    }
+
+    /// Waits until all turns that were sealed are written. Returns the snapshot to go on from.
+    pub async fn flush(&self) -> Option<Arc<str>> {
+        self.life.flush().await
+    }
+
+    /// Goes on in the background: from here on one pending row stands for all that is done, and is
+    /// rewritten when the invocation is finished. Returns its id; called again, the same.
+    pub async fn detach(&self) -> Result<Arc<str>, RuntimeError> {
+        self.life.detach().await
+    }
+
+    /// Ends the invocation and says what it came to. An open turn is rolled back; what was sealed
+    /// is written.
+    pub async fn finish(self, result: Result<AgentResult, RuntimeError>) -> AgentOutput {
+        self.life.finish(result).await
+    }
+}
+
+impl fmt::Debug for Invocation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Invocation")
+            .field("session_id", &self.session().session_id())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A turn that goes on. Dropped without being sealed it is rolled back: the session is as it was
+/// when the turn began.
+pub struct OpenTurn {
+    turns: Arc<dyn Turns>,
+    session: Arc<dyn SessionAccess>,
+    /// Until it is sealed.
+    begun: Option<Begun>,
+    context: TurnContext,
+}
+
+impl OpenTurn {
+    pub(super) fn begin(turns: Arc<dyn Turns>) -> Result<Self, RuntimeError> {
+        let begun = turns.begin_turn()?;
+        let (session, context) = (turns.session(), begun.context.clone());
+        Ok(Self { turns, session, begun: Some(begun), context })
+    }
+
+    /// The turn's numbers, with the id under which it will be saved.
+    pub fn context(&self) -> &TurnContext {
+        &self.context
+    }
+
+    /// The session.
+    pub fn session(&self) -> &Arc<dyn SessionAccess> {
+        &self.session
+    }
+
+    /// Appends a message, of whomever: in voice the user's words often come after the answer.
+    pub fn append(&self, message: Message) {
+        self.session.add_messages(vec![message]);
+    }
+
+    /// Ends the turn. `Ok` commits it, an error commits it as failed or rolls it back, as it says.
+    ///
+    /// This does not wait: the turn is handed to the one writer of the session, which writes turns
+    /// in the order of their sealing, whether or not [`SealedTurn::write`] is awaited.
+    pub fn seal(mut self, outcome: Result<TurnResult, TurnFailure>) -> SealedTurn {
+        match self.begun.take() {
+            Some(begun) => SealedTurn { ended: self.turns.seal(begun, outcome) },
+            None => unreachable!("only sealing takes it, and that consumes the turn"),
+        }
+    }
+}
+
+impl Drop for OpenTurn {
+    fn drop(&mut self) {
+        if self.begun.is_some() {
+            self.turns.roll_back();
+        }
+    }
+}
+
+impl fmt::Debug for OpenTurn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenTurn").field("context", &self.context).finish_non_exhaustive()
+    }
+}
+
+/// A turn that ended, and may not be written yet.
+pub struct SealedTurn {
+    ended: Ended,
+}
+
+impl SealedTurn {
+    /// The turn's numbers.
+    pub fn context(&self) -> &TurnContext {
+        &self.ended.context
+    }
+
+    /// Waits until the turn is written and told. The snapshot's id is missing where none was
+    /// written: no store, rolled back, detached, or the store failed.
+    pub async fn write(self) -> TurnEnd {
+        self.ended.written().await
+    }
+}
+
+impl fmt::Debug for SealedTurn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SealedTurn").field("context", self.context()).finish_non_exhaustive()
+    }
+}
+
+/// What a turn needs of its invocation, whatever the custom state is.
+pub(super) trait Turns: Send + Sync {
+    fn session(&self) -> Arc<dyn SessionAccess>;
+    fn begin_turn(&self) -> Result<Begun, RuntimeError>;
+    fn seal(&self, begun: Begun, outcome: Result<TurnResult, TurnFailure>) -> Ended;
+    fn roll_back(&self);
+}
+
+impl<S: State> Turns for Core<S> {
+    fn session(&self) -> Arc<dyn SessionAccess> {
+        self.session.clone()
+    }
+
+    fn begin_turn(&self) -> Result<Begun, RuntimeError> {
+        Core::begin_turn(self)
+    }
+
+    fn seal(&self, begun: Begun, outcome: Result<TurnResult, TurnFailure>) -> Ended {
+        Core::seal(self, begun, outcome)
+    }
+
+    fn roll_back(&self) {
+        Core::roll_back(self);
+    }
+}
+
+/// What an invocation needs beside its turns.
+#[async_trait]
+trait Life: Send + Sync {
+    fn context(&self) -> &InvocationContext;
+    fn unwritten(&self) -> usize;
+    async fn flush(&self) -> Option<Arc<str>>;
+    async fn detach(&self) -> Result<Arc<str>, RuntimeError>;
+    async fn finish(&self, result: Result<AgentResult, RuntimeError>) -> AgentOutput;
+}
+
+/// An invocation that somebody else drives.
+struct Driven<S: State> {
+    core: Arc<Core<S>>,
+    attended: Mutex<Option<Attended<S>>>,
+}
+
+/// Work in the background and the task that attends to it.
+struct Attended<S: State> {
+    background: Arc<Background<S>>,
+    attending: JoinHandle<()>,
+}
+
+impl<S: State> Drop for Attended<S> {
+    fn drop(&mut self) {
+        self.attending.abort();
+    }
+}
+
+#[async_trait]
+impl<S: State> Life for Driven<S> {
+    fn context(&self) -> &InvocationContext {
+        &self.core.cx
+    }
+
+    fn unwritten(&self) -> usize {
+        self.core.writer.as_ref().map_or(0, Writer::unwritten)
+    }
+
+    async fn flush(&self) -> Option<Arc<str>> {
+        Some(self.core.flush().await?.id)
+    }
+
+    async fn detach(&self) -> Result<Arc<str>, RuntimeError> {
+        // Held over the write of the row: a second detach waits for the first.
+        let mut attended = self.attended.lock().await;
+        if let Some(attended) = &*attended {
+            return Ok(attended.background.snapshot_id().clone());
+        }
+        let background = Arc::new(Background::begin(&self.core).await?);
+        let id = background.snapshot_id().clone();
+        let attending = tokio::spawn({
+            let background = background.clone();
+            async move {
+                background.attend().await;
+            }
+        });
+        *attended = Some(Attended { background, attending });
+        Ok(id)
+    }
+
+    async fn finish(&self, result: Result<AgentResult, RuntimeError>) -> AgentOutput {
+        self.core.roll_back();
+        self.flush().await;
+        let output = match &result {
+            Ok(result) => self.core.success(result.clone()),
+            Err(error) => self.core.failure(error),
+        };
+        let mut output = erase_output(output);
+        if let Some(attended) = self.attended.lock().await.take() {
+            attended.attending.abort();
+            output.snapshot_id = Some(attended.background.snapshot_id().clone());
+            if attended.background.aborted() {
+                output.finish_reason = Some(AgentFinishReason::Aborted);
+            }
+            attended.background.finish(&result).await;
+        }
+        output
+    }
+}

@@ -1,0 +1,54 @@
+//! The bounds of the runtime.
+
+use std::time::Duration;
+
+/// How long the runtime waits and how much it holds. The defaults are those of Genkit's Go agents
+/// where they have them.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct RuntimeLimits {
+    /// How often work in the background says that it is alive. Default: 30 s.
+    pub heartbeat: Duration,
+    /// For how long without that it is taken to be alive. Default: 60 s.
+    pub stale_after: Duration,
+    /// How long work that was told to stop may take until it is ended by force. Default: 5 min.
+    pub wind_down: Duration,
+    /// How long an agent function may take to end once its caller stopped it. Default: 2 s.
+    pub settle_grace: Duration,
+    /// How often a wait reads a snapshot where its store cannot tell of changes. Default: 2 s.
+    pub poll: Duration,
+    /// How often it does where the store can, for workers that died without a word. Default: 30 s.
+    pub reread: Duration,
+    /// How long one operation of the store may take. Default: 30 s.
+    pub store: Duration,
+    /// How many failed reads in a row a wait rides out, and how often the last write of work in the
+    /// background is tried again. Default: 3.
+    pub store_retries: u32,
+    /// How many inputs may wait for their turn; then sending waits. Default: 64.
+    pub intake: usize,
+    /// How many chunks may wait for the client; then the agent function waits. Default: 256.
+    pub stream: usize,
+    /// How long a client may leave the stream full until its invocation fails. Default: 5 min.
+    pub stream_stall: Duration,
+    /// How many turns that ended may wait to be written; then none begins. Default: 64.
+    pub unwritten_turns: usize,
+}
+
+impl Default for RuntimeLimits {
+    fn default() -> Self {
+        Self {
+            heartbeat: Duration::from_secs(30),
+            stale_after: Duration::from_secs(60),
+            wind_down: Duration::from_secs(5 * 60),
+            settle_grace: Duration::from_secs(2),
+            poll: Duration::from_secs(2),
+            reread: Duration::from_secs(30),
+            store: Duration::from_secs(30),
+            store_retries: 3,
+            intake: 64,
+            stream: 256,
+            stream_stall: Duration::from_secs(5 * 60),
+            unwritten_turns: 64,
+        }
+    }
+}

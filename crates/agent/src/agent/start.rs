@@ -1,0 +1,226 @@
+//! From where an invocation starts.
+
+use std::sync::{Arc, PoisonError};
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{definition::Definition, reads::bounded};
+use crate::{
+    InvocationContext, RuntimeError,
+    id::new_id,
+    protocol::AgentInit,
+    session::State,
+    state::{SessionSnapshot, SessionState, SnapshotStatus},
+};
+
+/// What an invocation starts with.
+pub(super) struct Start<S> {
+    pub(super) session_id: Arc<str>,
+    pub(super) state: SessionState<S>,
+    /// The snapshot that it goes on from.
+    pub(super) tip: Option<Tip>,
+}
+
+/// A snapshot that others may follow.
+#[derive(Clone, Debug)]
+pub(super) struct Tip {
+    pub(super) id: Arc<str>,
+    pub(super) created_at: Timestamp,
+}
+
+impl<S: State> Definition<S> {
+    /// When a snapshot is made that goes on from `tip`: `now`, but later than that one and than any
+    /// other that this agent made. A session's latest snapshot is the one made last, and clocks
+    /// stand still and go backwards.
+    pub(super) fn stamp(&self, tip: Option<&Tip>, now: Timestamp) -> Timestamp {
+        let after = |time: Timestamp| time.checked_add(SignedDuration::from_micros(1)).ok();
+        let mut last = self.last_stamp.lock().unwrap_or_else(PoisonError::into_inner);
+        let floor = tip.map(|tip| tip.created_at).into_iter().chain(*last).filter_map(after).max();
+        let stamp = floor.map_or(now, |floor| floor.max(now));
+        *last = Some(stamp);
+        stamp
+    }
+
+    /// Finds where an invocation starts. Every error is one of the call: nothing has begun.
+    pub(super) async fn start(
+        &self,
+        cx: &InvocationContext,
+        init: AgentInit<S>,
+    ) -> Result<Start<S>, RuntimeError> {
+        let AgentInit { session_id, snapshot_id, state } = init;
+        for (what, id) in [("session", &session_id), ("snapshot", &snapshot_id)] {
+            if id.as_ref().is_some_and(|id| id.is_empty()) {
+                return Err(RuntimeError::InvalidArgument(format!(
+                    "the {what} id is empty: leave it out, or name one"
+                )));
+            }
+        }
+        let by_id = session_id.is_some() || snapshot_id.is_some();
+        if state.is_some() && by_id {
+            return Err(RuntimeError::InvalidArgument(
+                "an invocation starts from a state or by session and snapshot id, not both"
+                    .to_owned(),
+            ));
+        }
+        match &self.store {
+            Some(_) if state.is_some() => Err(RuntimeError::FailedPrecondition(format!(
+                "agent {:?} keeps its sessions in a store: send a session or snapshot id, no state",
+                self.name
+            ))),
+            None if by_id => Err(RuntimeError::FailedPrecondition(format!(
+                "agent {:?} has no session store: send the state, no session or snapshot id",
+                self.name
+            ))),
+            None => Ok(from_state(state)),
+            Some(_) => self.resume(cx, session_id, snapshot_id).await,
+        }
+    }
+
+    async fn resume(
+        &self,
+        cx: &InvocationContext,
+        session_id: Option<Arc<str>>,
+        snapshot_id: Option<Arc<str>>,
+    ) -> Result<Start<S>, RuntimeError> {
+        let store = self.required_store()?;
+        let row = match (&snapshot_id, &session_id) {
+            (Some(id), _) => {
+                let row = bounded(cx, &self.limits, store.get_snapshot(cx, id)).await?;
+                let row = row.ok_or_else(|| RuntimeError::SnapshotNotFound(id.clone()))?;
+                assert_session(&row, session_id.as_deref())?;
+                Some(row)
+            }
+            (None, Some(id)) => {
+                let row = bounded(cx, &self.limits, store.get_latest_snapshot(cx, id)).await?;
+                if let Some(row) = &row
+                    && row.session_id.as_ref() != Some(id)
+                {
+                    return Err(RuntimeError::internal(format!(
+                        "the store answered with a snapshot of session {:?} when asked for {id:?}",
+                        row.session_id.as_deref().unwrap_or_default()
+                    )));
+                }
+                row
+            }
+            (None, None) => None,
+        };
+        let Some(row) = row else {
+            let session_id = session_id.unwrap_or_else(new_id);
+            let state = SessionState { session_id: Some(session_id.clone()), ..Default::default() };
+            return Ok(Start { session_id, state, tip: None });
+        };
+        self.resumable(&row)?;
+        let tip = Tip { id: row.snapshot_id.clone(), created_at: row.created_at };
+        let row_session = row.session_id.clone();
+        let state = decode_stored(row)?.state.unwrap_or_default();
+        let session_id =
+            row_session.or_else(|| state.session_id.clone()).or(session_id).unwrap_or_else(new_id);
+        Ok(Start { session_id, state, tip: Some(tip) })
+    }
+
+    /// Whether a conversation can go on from the row, by its status.
+    fn resumable(&self, row: &SessionSnapshot) -> Result<(), RuntimeError> {
+        let id = &row.snapshot_id;
+        let before = match &row.parent_id {
+            Some(parent) => format!("resume {parent:?}, the snapshot before it"),
+            None => "there is nothing before it to resume".to_owned(),
+        };
+        let stale = row.is_stale((self.clock)(), self.limits.stale_after);
+        let message = match (row.status(), &row.state) {
+            (SnapshotStatus::Completed, _) => return Ok(()),
+            (SnapshotStatus::Failed | SnapshotStatus::Aborted, Some(_)) => return Ok(()),
+            (status @ (SnapshotStatus::Failed | SnapshotStatus::Aborted), None) => {
+                format!("snapshot {id:?} was {status} and has no state: {before}")
+            }
+            (SnapshotStatus::Pending, _) if stale => {
+                format!("the worker of snapshot {id:?} is gone: abort it, then {before}")
+            }
+            (SnapshotStatus::Pending, _) => {
+                format!("snapshot {id:?} is pending: wait until its work is done, or abort it")
+            }
+            (SnapshotStatus::Aborting, _) if stale => {
+                format!("the worker of snapshot {id:?} is gone: {before}")
+            }
+            (SnapshotStatus::Aborting, _) => {
+                format!("snapshot {id:?} is being aborted: try again once it has settled")
+            }
+            (SnapshotStatus::Expired, _) => format!("snapshot {id:?} expired: {before}"),
+        };
+        Err(RuntimeError::FailedPrecondition(message))
+    }
+}
+
+fn from_state<S>(state: Option<SessionState<S>>) -> Start<S> {
+    let mut state = state.unwrap_or_default();
+    let session_id = state.session_id.take().filter(|id| !id.is_empty()).unwrap_or_else(new_id);
+    state.session_id = Some(session_id.clone());
+    Start { session_id, state, tip: None }
+}
+
+/// Errs where the row belongs to another session than the one asserted.
+pub(super) fn assert_session<C>(
+    row: &SessionSnapshot<C>,
+    asserted: Option<&str>,
+) -> Result<(), RuntimeError> {
+    match (row.session_id.as_deref(), asserted) {
+        (Some(actual), Some(asserted)) if actual != asserted => Err(RuntimeError::InvalidArgument(
+            format!("snapshot {:?} belongs to another session than {asserted:?}", row.snapshot_id),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// The row with its custom state as the agent's type.
+pub(super) fn decode_stored<S: State>(
+    row: SessionSnapshot,
+) -> Result<SessionSnapshot<S>, RuntimeError> {
+    let mut row = row;
+    let state = match row.state.take() {
+        Some(mut state) => {
+            let custom = match state.custom.take() {
+                None => None,
+                Some(custom) => Some(serde_json::from_value(custom).map_err(|error| {
+                    RuntimeError::FailedPrecondition(format!(
+                        "the custom state of snapshot {:?} is none of this agent's: {error}",
+                        row.snapshot_id
+                    ))
+                })?),
+            };
+            Some(state.with_custom(custom))
+        }
+        None => None,
+    };
+    Ok(row.with_state(state))
+}
+
+/// What a client sent, with its custom state as the agent's type.
+pub(super) fn decode_init<S: State>(init: AgentInit) -> Result<AgentInit<S>, RuntimeError> {
+    let state = match init.state {
+        Some(mut state) => {
+            let custom = match state.custom.take() {
+                None => None,
+                Some(custom) => Some(serde_json::from_value(custom).map_err(|error| {
+                    RuntimeError::InvalidArgument(format!(
+                        "the custom state is none of this agent's: {error}"
+                    ))
+                })?),
+            };
+            Some(state.with_custom(custom))
+        }
+        None => None,
+    };
+    Ok(AgentInit { session_id: init.session_id, snapshot_id: init.snapshot_id, state })
+}
+
+/// The state with its custom state as JSON.
+pub(super) fn encode_state<S: State>(
+    mut state: SessionState<S>,
+) -> Result<SessionState, RuntimeError> {
+    let custom = match state.custom.take() {
+        None => None,
+        Some(custom) => Some(serde_json::to_value(custom).map_err(|error| {
+            RuntimeError::internal(format!("the custom state does not travel as JSON: {error}"))
+        })?),
+    };
+    Ok(state.with_custom(custom))
+}

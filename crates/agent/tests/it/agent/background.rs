@@ -1,0 +1,329 @@
+use std::{sync::Arc, time::Duration};
+
+use antiphon_agent::{
+    Agent, AgentFinishReason, AgentInit, AgentInput, AgentResult, Artifact, InMemorySessionStore,
+    InvocationContext, Message, ModelResponseChunk, Part, Responder, Role, RuntimeError,
+    RuntimeLimits, SessionRunner, SessionStore, SnapshotStatus, TurnResult, types::Status,
+};
+use jiff::SignedDuration;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::{FlakyStore, Log, cx, fresh, kind, scripted, stored, texts};
+
+#[tokio::test(start_paused = true)]
+async fn detach_suspends_turn_snapshots_and_processes_queue() {
+    let agent = stored();
+    let mut connection = agent.connect(&cx(), fresh()).await.unwrap();
+    connection.send_text("one").await.unwrap();
+    while connection.next_chunk().await.unwrap().turn_end.is_none() {}
+    for text in ["nap two", "three"] {
+        connection.send_text(text).await.unwrap();
+    }
+    connection.send(AgentInput::text("four").detached()).await.unwrap();
+    let begun = Instant::now();
+    let output = connection.output().await.unwrap();
+    assert_eq!(output.finish_reason, Some(AgentFinishReason::Detached));
+    assert!(begun.elapsed() < Duration::from_secs(1), "it does not wait for the work");
+    let (session, id) = (output.session_id.unwrap(), output.snapshot_id.unwrap());
+
+    let pending = agent.get_snapshot(&cx(), id.clone()).await.unwrap();
+    assert_eq!(pending.status(), SnapshotStatus::Pending);
+    assert_eq!((pending.state, pending.finish_reason), (None, None));
+    assert_eq!(pending.heartbeat_at, Some(pending.created_at));
+    assert_eq!(pending.updated_at, Some(pending.created_at));
+    drop(connection);
+
+    let settled = agent.wait_for_snapshot(&cx(), id.clone()).await.unwrap();
+    assert_eq!(settled.status(), SnapshotStatus::Completed);
+    assert_eq!(settled.finish_reason, Some(AgentFinishReason::Stop));
+    assert_eq!((settled.created_at, settled.heartbeat_at), (pending.created_at, None));
+    assert!(settled.updated_at.unwrap() > settled.created_at);
+    let heard = settled.state.unwrap().custom.unwrap().heard;
+    assert_eq!(heard, ["one", "nap two", "three", "four"]);
+    // One row before the detach, one for all that came after.
+    let parent = settled.parent_id.unwrap();
+    let parent = agent.get_snapshot(&cx(), parent).await.unwrap();
+    assert_eq!(texts(&parent.state.unwrap()), ["one", "heard one"]);
+    assert_eq!(agent.get_latest_snapshot(&cx(), session).await.unwrap().snapshot_id, id);
+}
+
+#[tokio::test(start_paused = true)]
+async fn run_detached_gives_a_task() {
+    let agent = stored();
+    let task = agent.run_detached(&cx(), "nap", fresh()).await.unwrap();
+    assert_eq!(task.poll().await.unwrap().status(), SnapshotStatus::Pending);
+    let begun = Instant::now();
+    let row = task.wait().await.unwrap();
+    assert_eq!(begun.elapsed(), Duration::from_secs(5), "told, not polled");
+    assert_eq!(row.status(), SnapshotStatus::Completed);
+    // The id is all there is to a task.
+    let same = agent.task(&cx(), task.snapshot_id().clone());
+    assert_eq!(same.poll().await.unwrap(), row);
+    let handle = agent.handle();
+    let raw = handle.task(&cx(), task.snapshot_id().clone()).wait().await.unwrap();
+    assert_eq!(raw.state.unwrap().custom.unwrap()["heard"][0], "nap");
+}
+
+#[tokio::test(start_paused = true)]
+async fn detach_requires_store() {
+    let agent = scripted().build();
+    let refused = agent.run_detached(&cx(), "one", fresh()).await.unwrap_err();
+    assert_eq!(refused.status(), Status::FailedPrecondition);
+    let output = agent.run(&cx(), AgentInput::text("one").detached(), fresh()).await.unwrap();
+    assert_eq!(output.finish_reason, Some(AgentFinishReason::Failed));
+    assert_eq!(output.error.unwrap().status, Status::FailedPrecondition);
+    assert!(output.state.unwrap().messages.is_empty());
+
+    let agent = scripted().store(FlakyStore::mute()).build();
+    let refused = agent.run_detached(&cx(), "one", fresh()).await.unwrap_err();
+    assert_eq!(refused.status(), Status::FailedPrecondition);
+    assert!(refused.to_string().contains("cannot tell of changes"), "{refused}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pending_row_that_cannot_be_written_fails_the_detach() {
+    let store = Arc::new(FlakyStore::default());
+    let agent = scripted().shared_store(store.clone() as Arc<dyn SessionStore>).build();
+    store.fail_writes(true);
+    let refused = agent.run_detached(&cx(), "nap", fresh()).await.unwrap_err();
+    assert_eq!(refused.status(), Status::Unavailable);
+}
+
+#[tokio::test(start_paused = true)]
+async fn detach_suppresses_chunks_from_the_detached_turn() {
+    let agent = stored();
+    let mut connection = agent.connect(&cx(), fresh()).await.unwrap();
+    connection.send_text("one").await.unwrap();
+    while connection.next_chunk().await.unwrap().turn_end.is_none() {}
+    connection.send(AgentInput::text("artifact").detached()).await.unwrap();
+    let mut chunks = Vec::new();
+    while let Some(chunk) = connection.next_chunk().await {
+        chunks.push(kind(&chunk));
+    }
+    assert!(chunks.is_empty(), "{chunks:?}");
+    let id = connection.output().await.unwrap().snapshot_id.unwrap();
+    let row = agent.wait_for_snapshot(&cx(), id).await.unwrap();
+    assert_eq!(row.state.unwrap().artifacts.len(), 1, "its effects are there");
+}
+
+#[tokio::test(start_paused = true)]
+async fn background_work_outlives_its_caller() {
+    let agent = stored();
+    let stop = CancellationToken::new();
+    let caller =
+        cx().with_cancellation(stop.clone()).with_deadline(Instant::now() + Duration::from_secs(1));
+    let task = agent.run_detached(&caller, "nap", fresh()).await.unwrap();
+    stop.cancel();
+    assert_eq!(task.wait().await.unwrap().status(), SnapshotStatus::Completed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn client_disconnect_before_detach_cancels() {
+    let agent = stored();
+    let connection = agent.connect(&cx(), AgentInit::session("s")).await.unwrap();
+    connection.send_text("slow").await.unwrap();
+    sleep(Duration::from_secs(1)).await;
+    drop(connection);
+    sleep(Duration::from_secs(1)).await;
+    let none = agent.get_latest_snapshot(&cx(), "s").await.unwrap_err();
+    assert!(matches!(none, RuntimeError::SessionNotFound(_)), "nothing was committed: {none}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn abort_stops_the_flow_and_settles_with_what_was_committed() {
+    let agent = stored();
+    let mut connection = agent.connect(&cx(), fresh()).await.unwrap();
+    connection.send_text("one").await.unwrap();
+    connection.send(AgentInput::text("slow").detached()).await.unwrap();
+    let output = connection.output().await.unwrap();
+    let id = output.snapshot_id.unwrap();
+    sleep(Duration::from_secs(2)).await;
+    let pending = agent.get_snapshot(&cx(), id.clone()).await.unwrap();
+    assert_eq!(agent.abort(&cx(), &id).await.unwrap(), Some(SnapshotStatus::Aborting));
+    let row = agent.wait_for_snapshot(&cx(), id.clone()).await.unwrap();
+    assert_eq!(row.status(), SnapshotStatus::Aborted);
+    assert_eq!(row.finish_reason, Some(AgentFinishReason::Aborted));
+    assert_eq!((row.error, row.heartbeat_at), (None, None));
+    assert_eq!(row.created_at, pending.created_at);
+    assert_eq!(texts(&row.state.unwrap()), ["one", "heard one"], "not the turn that was stopped");
+    // Told again, it says where the row stands.
+    assert_eq!(agent.abort(&cx(), &id).await.unwrap(), Some(SnapshotStatus::Aborted));
+    // And one can go on from it.
+    let next = agent.run_text(&cx(), "two", AgentInit::snapshot(id)).await.unwrap();
+    assert_eq!(next.error, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_does_not_wind_down_is_ended_by_force() {
+    let agent = stored();
+    let task = agent.run_detached(&cx(), "stubborn", fresh()).await.unwrap();
+    sleep(Duration::from_secs(1)).await;
+    task.abort().await.unwrap();
+    let begun = Instant::now();
+    assert_eq!(task.abort().await.unwrap(), Some(SnapshotStatus::Aborting));
+    sleep(Duration::from_secs(200)).await;
+    assert_eq!(task.poll().await.unwrap().status(), SnapshotStatus::Aborting, "it still beats");
+    let row = task.wait().await.unwrap();
+    assert_eq!(row.status(), SnapshotStatus::Aborted);
+    let limits = RuntimeLimits::default();
+    assert!(begun.elapsed() <= limits.wind_down + 2 * limits.settle_grace);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_whose_subscription_ends_is_asked_by_heartbeats() {
+    let agent = scripted().store(FlakyStore::deaf()).build();
+    let task = agent.run_detached(&cx(), "slow", fresh()).await.unwrap();
+    task.abort().await.unwrap();
+    let row = task.wait().await.unwrap();
+    assert_eq!(row.status(), SnapshotStatus::Aborted);
+}
+
+#[tokio::test(start_paused = true)]
+async fn flow_errors_become_the_rows_error() {
+    let agent = stored();
+    let mut connection = agent.connect(&cx(), fresh()).await.unwrap();
+    connection.send_text("one").await.unwrap();
+    connection.send(AgentInput::text("fail").detached()).await.unwrap();
+    let id = connection.output().await.unwrap().snapshot_id.unwrap();
+    let row = agent.wait_for_snapshot(&cx(), id).await.unwrap();
+    assert_eq!(row.status(), SnapshotStatus::Failed);
+    assert_eq!(row.finish_reason, Some(AgentFinishReason::Failed));
+    assert_eq!(row.error.unwrap().status, Status::Unavailable);
+    assert_eq!(texts(&row.state.unwrap()), ["one", "heard one"]);
+
+    let task = agent.run_detached(&cx(), "panic", fresh()).await.unwrap();
+    let row = task.wait().await.unwrap();
+    assert_eq!(row.error.unwrap().status, Status::Internal);
+    assert!(row.state.unwrap().messages.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_heartbeat_advances_only_itself() {
+    let agent = stored();
+    let task = agent.run_detached(&cx(), "slow", fresh()).await.unwrap();
+    let first = task.poll().await.unwrap();
+    sleep(Duration::from_secs(95)).await;
+    let later = task.poll().await.unwrap();
+    assert_eq!(later.status(), SnapshotStatus::Pending, "alive");
+    let moved = later.heartbeat_at.unwrap().duration_since(first.heartbeat_at.unwrap());
+    assert_eq!(moved, SignedDuration::from_secs(90));
+    assert_eq!((later.updated_at, later.created_at), (first.updated_at, first.created_at));
+}
+
+#[tokio::test(start_paused = true)]
+async fn detach_waits_for_an_in_flight_turn_snapshot() {
+    let agent = stored();
+    let mut connection = agent.connect(&cx(), fresh()).await.unwrap();
+    connection.send_text("nap").await.unwrap();
+    sleep(Duration::from_secs(5)).await;
+    // The turn ends in this very moment.
+    connection.detach().await.unwrap();
+    let output = connection.output().await.unwrap();
+    let row = agent.wait_for_snapshot(&cx(), output.snapshot_id.unwrap()).await.unwrap();
+    assert_eq!(row.state.unwrap().custom.unwrap().heard, ["nap"]);
+    if let Some(parent) = row.parent_id {
+        assert!(agent.get_snapshot(&cx(), parent).await.is_ok(), "a parent exists");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_detach_alone_is_no_turn() {
+    let agent = stored();
+    let mut connection = agent.connect(&cx(), fresh()).await.unwrap();
+    connection.send_text("nap").await.unwrap();
+    connection.detach().await.unwrap();
+    let output = connection.output().await.unwrap();
+    let row = agent.wait_for_snapshot(&cx(), output.snapshot_id.unwrap()).await.unwrap();
+    assert_eq!(row.state.unwrap().custom.unwrap().heard, ["nap"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_row_takes_the_reason_of_the_result() {
+    let agent = Agent::<u32>::custom(
+        "reasons",
+        |_cx: InvocationContext, _: Responder, runner: SessionRunner<u32>| async move {
+            runner.run(|_, _| async { Ok(TurnResult::default()) }).await?;
+            Ok(AgentResult { finish_reason: Some(AgentFinishReason::Length), ..Default::default() })
+        },
+    )
+    .store(InMemorySessionStore::new())
+    .build();
+    let row = agent.run_detached(&cx(), "one", fresh()).await.unwrap().wait().await.unwrap();
+    assert_eq!(row.finish_reason, Some(AgentFinishReason::Length));
+    assert!(row.session_id.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_function_that_never_looks_at_its_input_is_detached_all_the_same() {
+    let agent = Agent::<u32>::custom(
+        "idle",
+        |_cx: InvocationContext, _: Responder, _runner: SessionRunner<u32>| async move {
+            sleep(Duration::from_secs(1)).await;
+            Ok(AgentResult::default())
+        },
+    )
+    .store(InMemorySessionStore::new())
+    .build();
+    let row = agent.run_detached(&cx(), "one", fresh()).await.unwrap().wait().await.unwrap();
+    assert_eq!(row.status(), SnapshotStatus::Completed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_the_work_is_written_once_the_store_is_back() {
+    let store = Arc::new(FlakyStore::default());
+    let agent = scripted().shared_store(store.clone() as Arc<dyn SessionStore>).build();
+    let task = agent.run_detached(&cx(), "nap", fresh()).await.unwrap();
+    store.fail_writes(true);
+    sleep(Duration::from_secs(8)).await;
+    assert_eq!(task.poll().await.unwrap().status(), SnapshotStatus::Pending);
+    store.fail_writes(false);
+    assert_eq!(task.wait().await.unwrap().status(), SnapshotStatus::Completed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_died_shows_as_expired() {
+    let agent = stored();
+    let task = agent.run_detached(&cx(), "slow", fresh()).await.unwrap();
+    let raw =
+        agent.store().unwrap().get_snapshot(&cx(), task.snapshot_id()).await.unwrap().unwrap();
+    // The row of a worker that is gone: a copy that nobody beats.
+    let update = |_: Option<&antiphon_agent::SessionSnapshot>| Ok(Some(raw.clone()));
+    agent.store().unwrap().save_snapshot(&cx(), Some("orphan"), &update).await.unwrap();
+    let orphan = agent.task(&cx(), "orphan");
+    let begun = Instant::now();
+    let row = orphan.wait().await.unwrap();
+    assert_eq!(row.status(), SnapshotStatus::Expired);
+    let seen = begun.elapsed();
+    assert!(seen > Duration::from_secs(60) && seen <= Duration::from_secs(90), "{seen:?}");
+    assert_eq!(orphan.abort().await.unwrap(), Some(SnapshotStatus::Aborting));
+    assert_eq!(orphan.poll().await.unwrap().status(), SnapshotStatus::Expired);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_artifact_sent_after_the_detach_is_in_the_row() {
+    let agent = Agent::<Log>::custom(
+        "late",
+        |_cx: InvocationContext, responder: Responder, runner: SessionRunner<Log>| async move {
+            runner
+                .run(|_, _| async {
+                    sleep(Duration::from_secs(3)).await;
+                    responder.send_artifact(Artifact::new("late", vec![Part::text("v")]));
+                    let chunk = ModelResponseChunk::new(Role::Model, 0, vec![Part::text("x")]);
+                    // Nobody listens: this does not wait.
+                    for _ in 0..1_000 {
+                        responder.send_model_chunk(chunk.clone()).await;
+                    }
+                    runner.add_messages([Message::model("done")]);
+                    Ok(TurnResult::default())
+                })
+                .await?;
+            Ok(runner.result())
+        },
+    )
+    .store(InMemorySessionStore::new())
+    .build();
+    let task = agent.run_detached(&cx(), "one", fresh()).await.unwrap();
+    let row = timeout(Duration::from_secs(60), task.wait()).await.unwrap().unwrap();
+    assert_eq!(row.state.unwrap().artifacts[0].name.as_deref(), Some("late"));
+}
