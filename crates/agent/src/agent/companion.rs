@@ -6,10 +6,10 @@ use async_trait::async_trait;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{Agent, AgentConnection, Invoke, object, to_json};
+use super::{Agent, AgentConnection, Invoke, object, start::decode_init, to_json};
 use crate::{
     InvocationContext, RuntimeError,
-    protocol::{AgentAbortRequest, AgentAbortResponse, GetSnapshotRequest},
+    protocol::{AgentAbortRequest, AgentAbortResponse, AgentInit, GetSnapshotRequest},
     session::State,
     state::{SessionSnapshot, SnapshotStatus},
 };
@@ -17,10 +17,10 @@ use crate::{
 /// An agent whatever its custom state is.
 #[async_trait]
 pub(crate) trait RawAgent: Invoke {
-    async fn connect_json(
+    async fn connect_raw(
         &self,
         cx: &InvocationContext,
-        init: Value,
+        init: AgentInit,
     ) -> Result<AgentConnection, RuntimeError>;
 
     async fn get_snapshot_json(
@@ -46,12 +46,12 @@ pub(crate) trait RawAgent: Invoke {
 
 #[async_trait]
 impl<S: State> RawAgent for Agent<S> {
-    async fn connect_json(
+    async fn connect_raw(
         &self,
         cx: &InvocationContext,
-        init: Value,
+        init: AgentInit,
     ) -> Result<AgentConnection, RuntimeError> {
-        Agent::connect_json(self, cx, init).await
+        Ok(self.connect(cx, decode_init(init)?).await?.erase())
     }
 
     async fn get_snapshot_json(

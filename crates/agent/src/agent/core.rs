@@ -55,6 +55,8 @@ struct Progress<S> {
     clean: bool,
     /// The session was rolled back since the last turn began.
     rolled_back: bool,
+    /// No turn begins any more, and one that is open leaves nothing.
+    ended: bool,
     /// Why the last turn ended.
     reason: Option<AgentFinishReason>,
 }
@@ -90,6 +92,7 @@ impl<S: State> Core<S> {
             committed: session.state(),
             clean: true,
             rolled_back: false,
+            ended: false,
             reason: None,
         });
         let cx = cx.with_session(session.clone());
@@ -110,6 +113,9 @@ impl<S: State> Core<S> {
         };
         let (state, versions) = self.session.versioned();
         let mut progress = self.progress();
+        if progress.ended {
+            return Err(RuntimeError::Completed);
+        }
         if progress.open.is_some() {
             return Err(RuntimeError::FailedPrecondition(
                 "a turn is open: seal it before the next begins".to_owned(),
@@ -141,18 +147,19 @@ impl<S: State> Core<S> {
         let error = error.map(|error| self.as_stopped(error));
         let failure = error.as_ref().map(|error| self.failure_reason(error));
         let reason = failure.or(result.as_ref().and_then(|result| result.finish_reason));
+        let state = self.session.state();
+        let mut progress = self.progress();
         let row = match &result {
-            Some(_) => {
-                let state = self.session.state();
-                let mut progress = self.progress();
-                progress.open = None;
+            // A turn that outlived its invocation was rolled back with its end.
+            Some(_) if progress.open.take().is_some() => {
                 progress.committed = state.clone();
                 progress.clean = true;
                 self.next_turn(progress, reason);
                 let make = self.make_row(&context, state, reason, error.as_ref());
                 context.snapshot_id.clone().zip(Some(make))
             }
-            None => {
+            _ => {
+                drop(progress);
                 self.roll_back();
                 self.next_turn(self.progress(), reason);
                 None
@@ -191,6 +198,12 @@ impl<S: State> Core<S> {
         if let Some(before) = before {
             self.session.restore(before);
         }
+    }
+
+    /// Undoes the open turn, if any, and lets none begin any more.
+    pub(super) fn end(&self) {
+        self.progress().ended = true;
+        self.roll_back();
     }
 
     fn make_row(

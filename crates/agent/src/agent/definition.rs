@@ -2,11 +2,10 @@
 
 use std::{
     fmt,
-    future::Future,
-    pin::Pin,
     sync::{Arc, Mutex},
 };
 
+use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -20,33 +19,16 @@ use crate::{
 };
 
 /// The function of an agent: it enters the loop of its turns by [`SessionRunner::run`], streams by
-/// the responder, and returns what the invocation comes to. Closures and async functions of these
-/// arguments are ones.
-pub trait AgentFunc<S: State>: Send + Sync + 'static {
-    /// One invocation.
-    fn call(
-        &self,
-        cx: InvocationContext,
-        responder: Responder,
-        runner: SessionRunner<S>,
-    ) -> Pin<Box<dyn Future<Output = Result<AgentResult, RuntimeError>> + Send>>;
-}
-
-impl<S, F, Fut> AgentFunc<S> for F
-where
-    S: State,
-    F: Fn(InvocationContext, Responder, SessionRunner<S>) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output = Result<AgentResult, RuntimeError>> + Send + 'static,
-{
-    fn call(
-        &self,
-        cx: InvocationContext,
-        responder: Responder,
-        runner: SessionRunner<S>,
-    ) -> Pin<Box<dyn Future<Output = Result<AgentResult, RuntimeError>> + Send>> {
-        Box::pin(self(cx, responder, runner))
-    }
-}
+/// the responder, and returns what the invocation comes to.
+pub type AgentFunc<S> = Box<
+    dyn Fn(
+            InvocationContext,
+            Responder,
+            SessionRunner<S>,
+        ) -> BoxFuture<'static, Result<AgentResult, RuntimeError>>
+        + Send
+        + Sync,
+>;
 
 /// Rewrites the state of a session on its way to a client; what is stored and what the agent sees
 /// stay as they are. `None` leaves the state out. An error, or a panic, fails what was to be shown:
@@ -75,7 +57,7 @@ pub type WallClock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 pub(crate) struct Definition<S: State> {
     pub(super) name: Arc<str>,
     pub(super) description: Option<Arc<str>>,
-    pub(super) function: Box<dyn AgentFunc<S>>,
+    pub(super) function: AgentFunc<S>,
     pub(super) store: Option<Arc<dyn SessionStore>>,
     pub(super) state_transform: Option<StateTransform<S>>,
     pub(super) stream_transform: Option<StreamTransform>,
@@ -138,7 +120,7 @@ pub struct AgentBuilder<S: State> {
 }
 
 impl<S: State> AgentBuilder<S> {
-    pub(super) fn new(name: Arc<str>, function: Box<dyn AgentFunc<S>>) -> Self {
+    pub(super) fn new(name: Arc<str>, function: AgentFunc<S>) -> Self {
         Self {
             definition: Definition {
                 name,

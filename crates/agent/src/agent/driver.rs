@@ -61,8 +61,7 @@ pub(super) async fn launch<S: State>(
     let function = tokio::spawn({
         let (definition, cx, responder) = (definition.clone(), core.cx.clone(), runner.responder());
         // The function is called on its task too: it may panic before it returns its future.
-        async move { definition.function.call(cx, responder, runner).await }
-            .instrument(span.clone())
+        async move { (definition.function)(cx, responder, runner).await }.instrument(span.clone())
     });
     let pump = Pump {
         outlet,
@@ -128,7 +127,7 @@ impl<S: State> Driver<S> {
 
     /// The function ended by itself.
     async fn done(mut self, result: Result<AgentResult, RuntimeError>) {
-        self.core.roll_back();
+        self.core.end();
         self.core.flush().await;
         self.core.outlet.close();
         // What was streamed goes out before the output, within the client's own time.
@@ -169,7 +168,7 @@ impl<S: State> Driver<S> {
         self.intake.end();
         let grace = self.core.definition.limits.settle_grace;
         self.function.end(grace).await;
-        self.core.roll_back();
+        self.core.end();
         self.core.flush().await;
         self.core.outlet.close();
     }
@@ -184,8 +183,10 @@ impl<S: State> Driver<S> {
         };
         self.intake.release();
         let grace = self.core.definition.limits.settle_grace;
-        // What came before the detach still goes to the caller.
-        if let Ok(Err(error)) = timeout(grace, &mut self.pump).await {
+        // What came before the detach still goes to the caller, if it takes it.
+        let flushed = timeout(grace, &mut self.pump).await;
+        self.pump = Box::pin(std::future::ready(Ok(())));
+        if let Ok(Err(error)) = flushed {
             self.settle(Stop::Failure(error.clone())).await;
             background.finish(&Err(error.clone())).await;
             return self.tell(Ok(self.core.failure(&error)));
@@ -207,7 +208,7 @@ impl<S: State> Driver<S> {
             }
         };
         self.intake.end();
-        self.core.roll_back();
+        self.core.end();
         self.core.flush().await;
         background.finish(&result).await;
     }

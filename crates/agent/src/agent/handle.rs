@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{
     AgentAction, AgentConnection, CompanionAction, Invocation, Invoke, RunError,
-    companion::RawAgent, connection::parse_input, detached_snapshot, to_json,
+    companion::RawAgent, connection::parse_input, detached_snapshot, parse_init, to_json,
 };
 use crate::{
     InvocationContext, RuntimeError,
@@ -73,7 +73,7 @@ impl AgentHandle {
         cx: &InvocationContext,
         init: AgentInit,
     ) -> Result<AgentConnection, RuntimeError> {
-        self.agent.connect_json(cx, to_json(&init)?).await
+        self.agent.connect_raw(cx, init).await
     }
 
     /// [`Agent::connect_json`](crate::Agent::connect_json).
@@ -82,7 +82,7 @@ impl AgentHandle {
         cx: &InvocationContext,
         init: Value,
     ) -> Result<AgentConnection, RuntimeError> {
-        self.agent.connect_json(cx, init).await
+        self.connect(cx, parse_init(init)?).await
     }
 
     /// [`Agent::run_bidi_json`](crate::Agent::run_bidi_json).

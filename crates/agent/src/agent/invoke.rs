@@ -282,7 +282,7 @@ impl<S: State> Life for Driven<S> {
     }
 
     async fn finish(&self, result: Result<AgentResult, RuntimeError>) -> AgentOutput {
-        self.core.roll_back();
+        self.core.end();
         self.flush().await;
         let output = match &result {
             Ok(result) => self.core.success(result.clone()),

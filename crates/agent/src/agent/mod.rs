@@ -44,7 +44,10 @@ use self::{
 };
 use crate::{
     InvocationContext, RuntimeError,
-    protocol::{AgentInit, AgentInput, AgentMetadata, AgentOutput, AgentRef, GetSnapshotRequest},
+    protocol::{
+        AgentInit, AgentInput, AgentMetadata, AgentOutput, AgentRef, AgentResult,
+        GetSnapshotRequest,
+    },
     session::State,
     state::{AgentFinishReason, SessionSnapshot, SnapshotStatus},
     store::SessionStore,
@@ -56,25 +59,21 @@ use crate::{
 ///
 /// ```
 /// use antiphon_agent::{
-///     Agent, AgentInit, InMemorySessionStore, InvocationContext, Message, Responder,
-///     SessionRunner, TurnResult,
+///     Agent, AgentInit, InMemorySessionStore, InvocationContext, Message, TurnResult,
 /// };
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {
-/// let agent = Agent::<u32>::custom(
-///     "counter",
-///     |_cx: InvocationContext, _responder: Responder, runner: SessionRunner<u32>| async move {
-///         runner
-///             .run(|_cx, _input| async {
-///                 runner.update_custom(|count| count + 1);
-///                 runner.add_messages([Message::model(format!("{}", runner.custom()))]);
-///                 Ok(TurnResult::default())
-///             })
-///             .await?;
-///         Ok(runner.result())
-///     },
-/// )
+/// let agent = Agent::<u32>::custom("counter", |_cx, _responder, runner| async move {
+///     runner
+///         .run(|_cx, _input| async {
+///             runner.update_custom(|count| count + 1);
+///             runner.add_messages([Message::model(format!("{}", runner.custom()))]);
+///             Ok(TurnResult::default())
+///         })
+///         .await?;
+///     Ok(runner.result())
+/// })
 /// .store(InMemorySessionStore::new())
 /// .build();
 ///
@@ -91,8 +90,14 @@ pub struct Agent<S: State = Value> {
 
 impl<S: State> Agent<S> {
     /// Begins an agent over a function of the host's, which has the loop of the turns in its hands.
-    pub fn custom(name: impl Into<Arc<str>>, function: impl AgentFunc<S>) -> AgentBuilder<S> {
-        AgentBuilder::new(name.into(), Box::new(function))
+    pub fn custom<F, Fut>(name: impl Into<Arc<str>>, function: F) -> AgentBuilder<S>
+    where
+        F: Fn(InvocationContext, Responder, SessionRunner<S>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<AgentResult, RuntimeError>> + Send + 'static,
+    {
+        let function: AgentFunc<S> =
+            Box::new(move |cx, responder, runner| Box::pin(function(cx, responder, runner)));
+        AgentBuilder::new(name.into(), function)
     }
 
     /// The agent's name.

@@ -2,8 +2,8 @@ use std::{sync::Arc, time::Duration};
 
 use antiphon_agent::{
     Agent, AgentFinishReason, AgentInit, AgentInput, AgentResult, Artifact, InMemorySessionStore,
-    InvocationContext, Message, ModelResponseChunk, Part, Responder, Role, RuntimeError,
-    RuntimeLimits, SessionRunner, SessionStore, SnapshotStatus, TurnResult, types::Status,
+    Message, ModelResponseChunk, Part, Role, RuntimeError, RuntimeLimits, SessionStore,
+    SnapshotStatus, TurnResult, types::Status,
 };
 use jiff::SignedDuration;
 use tokio::time::{Instant, sleep, timeout};
@@ -240,13 +240,10 @@ async fn a_detach_alone_is_no_turn() {
 
 #[tokio::test(start_paused = true)]
 async fn the_row_takes_the_reason_of_the_result() {
-    let agent = Agent::<u32>::custom(
-        "reasons",
-        |_cx: InvocationContext, _: Responder, runner: SessionRunner<u32>| async move {
-            runner.run(|_, _| async { Ok(TurnResult::default()) }).await?;
-            Ok(AgentResult { finish_reason: Some(AgentFinishReason::Length), ..Default::default() })
-        },
-    )
+    let agent = Agent::<u32>::custom("reasons", |_cx, _, runner| async move {
+        runner.run(|_, _| async { Ok(TurnResult::default()) }).await?;
+        Ok(AgentResult { finish_reason: Some(AgentFinishReason::Length), ..Default::default() })
+    })
     .store(InMemorySessionStore::new())
     .build();
     let row = agent.run_detached(&cx(), "one", fresh()).await.unwrap().wait().await.unwrap();
@@ -256,13 +253,10 @@ async fn the_row_takes_the_reason_of_the_result() {
 
 #[tokio::test(start_paused = true)]
 async fn a_function_that_never_looks_at_its_input_is_detached_all_the_same() {
-    let agent = Agent::<u32>::custom(
-        "idle",
-        |_cx: InvocationContext, _: Responder, _runner: SessionRunner<u32>| async move {
-            sleep(Duration::from_secs(1)).await;
-            Ok(AgentResult::default())
-        },
-    )
+    let agent = Agent::<u32>::custom("idle", |_cx, _, _runner| async move {
+        sleep(Duration::from_secs(1)).await;
+        Ok(AgentResult::default())
+    })
     .store(InMemorySessionStore::new())
     .build();
     let row = agent.run_detached(&cx(), "one", fresh()).await.unwrap().wait().await.unwrap();
@@ -302,25 +296,22 @@ async fn a_worker_that_died_shows_as_expired() {
 
 #[tokio::test(start_paused = true)]
 async fn an_artifact_sent_after_the_detach_is_in_the_row() {
-    let agent = Agent::<Log>::custom(
-        "late",
-        |_cx: InvocationContext, responder: Responder, runner: SessionRunner<Log>| async move {
-            runner
-                .run(|_, _| async {
-                    sleep(Duration::from_secs(3)).await;
-                    responder.send_artifact(Artifact::new("late", vec![Part::text("v")]));
-                    let chunk = ModelResponseChunk::new(Role::Model, 0, vec![Part::text("x")]);
-                    // Nobody listens: this does not wait.
-                    for _ in 0..1_000 {
-                        responder.send_model_chunk(chunk.clone()).await;
-                    }
-                    runner.add_messages([Message::model("done")]);
-                    Ok(TurnResult::default())
-                })
-                .await?;
-            Ok(runner.result())
-        },
-    )
+    let agent = Agent::<Log>::custom("late", |_cx, responder, runner| async move {
+        runner
+            .run(|_, _| async {
+                sleep(Duration::from_secs(3)).await;
+                responder.send_artifact(Artifact::new("late", vec![Part::text("v")]));
+                let chunk = ModelResponseChunk::new(Role::Model, 0, vec![Part::text("x")]);
+                // Nobody listens: this does not wait.
+                for _ in 0..1_000 {
+                    responder.send_model_chunk(chunk.clone()).await;
+                }
+                runner.add_messages([Message::model("done")]);
+                Ok(TurnResult::default())
+            })
+            .await?;
+        Ok(runner.result())
+    })
     .store(InMemorySessionStore::new())
     .build();
     let task = agent.run_detached(&cx(), "one", fresh()).await.unwrap();

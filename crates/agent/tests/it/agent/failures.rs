@@ -1,9 +1,8 @@
 use std::{sync::Arc, time::Duration};
 
 use antiphon_agent::{
-    Agent, AgentFinishReason, AgentInit, AgentResult, InMemorySessionStore, InvocationContext,
-    Message, Responder, RuntimeError, SessionRunner, SessionStore, SnapshotStatus, TurnResult,
-    types::Status,
+    Agent, AgentFinishReason, AgentInit, AgentResult, InMemorySessionStore, Message, RuntimeError,
+    SessionStore, SnapshotStatus, TurnResult, types::Status,
 };
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -95,27 +94,24 @@ async fn failed_first_turn_after_resume_returns_parent_snapshot_id() {
 
 #[tokio::test(start_paused = true)]
 async fn custom_agent_continues_after_failed_turn() {
-    let agent = Agent::<Vec<String>>::custom(
-        "sturdy",
-        |_cx: InvocationContext, _: Responder, runner: SessionRunner<Vec<String>>| async move {
-            let turn = |_cx, input: antiphon_agent::AgentInput| {
-                let text = input.message.unwrap().joined_text();
-                let runner = &runner;
-                async move {
-                    runner.update_custom(|mut all| {
-                        all.push(text.clone());
-                        all
-                    });
-                    match text.starts_with("fail") {
-                        true => Err(RuntimeError::internal("told to").into()),
-                        false => Ok(TurnResult::default()),
-                    }
+    let agent = Agent::<Vec<String>>::custom("sturdy", |_cx, _, runner| async move {
+        let turn = |_cx, input: antiphon_agent::AgentInput| {
+            let text = input.message.unwrap().joined_text();
+            let runner = &runner;
+            async move {
+                runner.update_custom(|mut all| {
+                    all.push(text.clone());
+                    all
+                });
+                match text.starts_with("fail") {
+                    true => Err(RuntimeError::internal("told to").into()),
+                    false => Ok(TurnResult::default()),
                 }
-            };
-            while runner.run(turn).await.is_err() {}
-            Ok(runner.result())
-        },
-    )
+            }
+        };
+        while runner.run(turn).await.is_err() {}
+        Ok(runner.result())
+    })
     .store(InMemorySessionStore::new())
     .build();
     let mut connection = agent.connect(&cx(), fresh()).await.unwrap();
@@ -139,24 +135,21 @@ async fn custom_agent_continues_after_failed_turn() {
 
 #[tokio::test(start_paused = true)]
 async fn the_client_hears_of_a_roll_back_even_where_the_next_turn_changes_nothing() {
-    let agent = Agent::<u32>::custom(
-        "rebase",
-        |_cx: InvocationContext, _: Responder, runner: SessionRunner<u32>| async move {
-            let turn = |_cx, input: antiphon_agent::AgentInput| {
-                let fail = input.message.unwrap().joined_text() == "fail";
-                let runner = &runner;
-                async move {
-                    if fail {
-                        runner.update_custom(|_| 9);
-                        return Err(RuntimeError::internal("told to").into());
-                    }
-                    Ok(TurnResult::default())
+    let agent = Agent::<u32>::custom("rebase", |_cx, _, runner| async move {
+        let turn = |_cx, input: antiphon_agent::AgentInput| {
+            let fail = input.message.unwrap().joined_text() == "fail";
+            let runner = &runner;
+            async move {
+                if fail {
+                    runner.update_custom(|_| 9);
+                    return Err(RuntimeError::internal("told to").into());
                 }
-            };
-            while runner.run(turn).await.is_err() {}
-            Ok(runner.result())
-        },
-    )
+                Ok(TurnResult::default())
+            }
+        };
+        while runner.run(turn).await.is_err() {}
+        Ok(runner.result())
+    })
     .build();
     let mut connection = agent.connect(&cx(), fresh()).await.unwrap();
     connection.send_text("fail").await.unwrap();
@@ -253,7 +246,7 @@ async fn a_dropped_connection_cancels_its_run_and_leaves_no_task() {
     let dropped = Arc::new(CancellationToken::new());
     let agent = Agent::<u32>::custom("left", {
         let dropped = dropped.clone();
-        move |_cx: InvocationContext, _: Responder, runner: SessionRunner<u32>| {
+        move |_cx, _, runner| {
             let guard = Dropped(dropped.clone());
             async move {
                 let _guard = guard;
@@ -334,18 +327,15 @@ async fn a_store_that_hangs_or_panics_does_not_hold_a_turn_up() {
 #[tokio::test(start_paused = true)]
 async fn what_the_caller_set_as_a_bound_is_no_failure() {
     let build = |error: fn() -> RuntimeError| {
-        Agent::<u32>::custom(
-            "bounds",
-            move |_cx: InvocationContext, _: Responder, runner: SessionRunner<u32>| async move {
-                runner
-                    .run(|_, _| async {
-                        runner.add_messages([Message::model("so far")]);
-                        Err(antiphon_agent::TurnFailure::commit(error()))
-                    })
-                    .await?;
-                Ok(AgentResult::default())
-            },
-        )
+        Agent::<u32>::custom("bounds", move |_cx, _, runner| async move {
+            runner
+                .run(|_, _| async {
+                    runner.add_messages([Message::model("so far")]);
+                    Err(antiphon_agent::TurnFailure::commit(error()))
+                })
+                .await?;
+            Ok(AgentResult::default())
+        })
         .store(InMemorySessionStore::new())
         .build()
     };

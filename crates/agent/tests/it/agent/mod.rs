@@ -4,9 +4,11 @@ mod background;
 mod failures;
 mod flaky;
 mod floor;
+mod interleaved;
 mod reads;
 mod resume;
 mod starts;
+mod telemetry;
 mod transforms;
 mod turns;
 

@@ -5,8 +5,7 @@ use std::sync::{
 
 use antiphon_agent::{
     Agent, AgentFinishReason, AgentInit, AgentResult, AgentStreamChunk, Artifact,
-    InMemorySessionStore, InvocationContext, Part, Responder, RuntimeError, SessionRunner,
-    SessionState, TurnEnd, TurnResult,
+    InMemorySessionStore, InvocationContext, Part, RuntimeError, SessionState, TurnEnd, TurnResult,
     patch::{JsonPatch, apply_patch},
     types::Status,
 };
@@ -165,35 +164,32 @@ struct Board {
 }
 
 fn board() -> Agent<Board> {
-    Agent::custom(
-        "board",
-        |_cx: InvocationContext, _: Responder, runner: SessionRunner<Board>| async move {
-            runner
-                .run(|_, input| {
-                    let quiet = input.message.is_some_and(|m| m.joined_text() == "quiet");
-                    let runner = &runner;
-                    async move {
-                        if quiet {
-                            return Ok(TurnResult::default());
-                        }
-                        let status = |status: &str| {
-                            runner.update_custom(|board| Board { status: status.into(), ..board });
-                        };
-                        status("working");
-                        runner.update_custom(|mut board| {
-                            board.items.push(board.items.len() as u32);
-                            board
-                        });
-                        // Nothing changes: nothing is sent.
-                        status("working");
-                        status("done");
-                        Ok(TurnResult::default())
+    Agent::custom("board", |_cx, _, runner| async move {
+        runner
+            .run(|_, input| {
+                let quiet = input.message.is_some_and(|m| m.joined_text() == "quiet");
+                let runner = &runner;
+                async move {
+                    if quiet {
+                        return Ok(TurnResult::default());
                     }
-                })
-                .await?;
-            Ok(AgentResult::default())
-        },
-    )
+                    let status = |status: &str| {
+                        runner.update_custom(|board| Board { status: status.into(), ..board });
+                    };
+                    status("working");
+                    runner.update_custom(|mut board| {
+                        board.items.push(board.items.len() as u32);
+                        board
+                    });
+                    // Nothing changes: nothing is sent.
+                    status("working");
+                    status("done");
+                    Ok(TurnResult::default())
+                }
+            })
+            .await?;
+        Ok(AgentResult::default())
+    })
     .build()
 }
 
@@ -240,31 +236,28 @@ async fn the_first_patch_of_a_turn_is_the_whole_and_the_next_are_what_changed() 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn concurrent_changes_leave_the_client_with_the_last() {
-    let agent = Agent::<Vec<u32>>::custom(
-        "crowd",
-        |_cx: InvocationContext, _: Responder, runner: SessionRunner<Vec<u32>>| async move {
-            runner
-                .run(|_, _| async {
-                    let tasks: Vec<_> = (0..16)
-                        .map(|n| {
-                            let session = runner.session().clone();
-                            tokio::spawn(async move {
-                                session.update_custom(|mut all| {
-                                    all.push(n);
-                                    all
-                                });
-                            })
+    let agent = Agent::<Vec<u32>>::custom("crowd", |_cx, _, runner| async move {
+        runner
+            .run(|_, _| async {
+                let tasks: Vec<_> = (0..16)
+                    .map(|n| {
+                        let session = runner.session().clone();
+                        tokio::spawn(async move {
+                            session.update_custom(|mut all| {
+                                all.push(n);
+                                all
+                            });
                         })
-                        .collect();
-                    for task in tasks {
-                        task.await.map_err(|e| RuntimeError::internal(e.to_string()))?;
-                    }
-                    Ok(TurnResult::default())
-                })
-                .await?;
-            Ok(AgentResult::default())
-        },
-    )
+                    })
+                    .collect();
+                for task in tasks {
+                    task.await.map_err(|e| RuntimeError::internal(e.to_string()))?;
+                }
+                Ok(TurnResult::default())
+            })
+            .await?;
+        Ok(AgentResult::default())
+    })
     .build();
     for _ in 0..50 {
         let mut connection = agent.connect(&cx(), fresh()).await.unwrap();
@@ -283,22 +276,18 @@ async fn a_client_that_is_behind_slows_the_agent_and_loses_nothing_that_counts()
         limits.stream = 4;
         limits
     };
-    let agent = Agent::<u32>::custom(
-        "flood",
-        |_cx: InvocationContext, responder: Responder, runner: SessionRunner<u32>| async move {
-            runner
-                .run(|_, _| async {
-                    for n in 0..1_000 {
-                        runner.update_custom(|count| count + 1);
-                        responder
-                            .send_artifact(Artifact::new("doc", vec![Part::text(n.to_string())]));
-                    }
-                    Ok(TurnResult::default())
-                })
-                .await?;
-            Ok(runner.result())
-        },
-    )
+    let agent = Agent::<u32>::custom("flood", |_cx, responder, runner| async move {
+        runner
+            .run(|_, _| async {
+                for n in 0..1_000 {
+                    runner.update_custom(|count| count + 1);
+                    responder.send_artifact(Artifact::new("doc", vec![Part::text(n.to_string())]));
+                }
+                Ok(TurnResult::default())
+            })
+            .await?;
+        Ok(runner.result())
+    })
     .limits(limits)
     .build();
     let mut connection = agent.connect(&cx(), fresh()).await.unwrap();
@@ -319,28 +308,25 @@ async fn a_client_that_takes_nothing_fails_its_invocation_in_the_end() {
         limits.stream = 2;
         limits
     };
-    let agent = Agent::<u32>::custom(
-        "talker",
-        |cx: InvocationContext, responder: Responder, runner: SessionRunner<u32>| async move {
-            runner
-                .run(|_, _| async {
-                    for _ in 0..100 {
-                        let chunk = antiphon_agent::ModelResponseChunk::new(
-                            antiphon_agent::Role::Model,
-                            0,
-                            vec![Part::text("word ")],
-                        );
-                        responder.send_model_chunk(chunk).await;
-                        if cx.has_ended().is_some() {
-                            return Err(RuntimeError::Cancelled("told to stop".into()).into());
-                        }
+    let agent = Agent::<u32>::custom("talker", |cx, responder, runner| async move {
+        runner
+            .run(|_, _| async {
+                for _ in 0..100 {
+                    let chunk = antiphon_agent::ModelResponseChunk::new(
+                        antiphon_agent::Role::Model,
+                        0,
+                        vec![Part::text("word ")],
+                    );
+                    responder.send_model_chunk(chunk).await;
+                    if cx.has_ended().is_some() {
+                        return Err(RuntimeError::Cancelled("told to stop".into()).into());
                     }
-                    Ok(TurnResult::default())
-                })
-                .await?;
-            Ok(runner.result())
-        },
-    )
+                }
+                Ok(TurnResult::default())
+            })
+            .await?;
+        Ok(runner.result())
+    })
     .limits(limits)
     .build();
     let mut connection = agent.connect(&cx(), fresh()).await.unwrap();

@@ -1,7 +1,7 @@
 use antiphon_agent::{
     Agent, AgentFinishReason, AgentInit, AgentInput, AgentResult, AgentStateManagement, Artifact,
-    InMemorySessionStore, InvocationContext, Message, Part, Registry, Responder, RuntimeError,
-    SessionRunner, SessionState, SnapshotStatus, TurnContext, TurnResult, types::Status,
+    InMemorySessionStore, Message, Part, Registry, RuntimeError, SessionState, SnapshotStatus,
+    TurnContext, TurnResult, types::Status,
 };
 use futures_util::StreamExt;
 use serde_json::{Value, json};
@@ -79,22 +79,19 @@ async fn turn_context_reserves_the_id() {
     let seen = Arc::new(Mutex::new(Vec::<TurnContext>::new()));
     let agent = |store: bool| {
         let seen = seen.clone();
-        let agent = Agent::<Value>::custom(
-            "contexts",
-            move |_cx: InvocationContext, _: Responder, runner: SessionRunner<Value>| {
-                let seen = seen.clone();
-                async move {
-                    runner
-                        .run(|cx, _| {
-                            seen.lock().unwrap().push(cx.turn().unwrap().clone());
-                            async { Ok(TurnResult::default()) }
-                        })
-                        .await?;
-                    assert!(runner.context().turn().is_none(), "outside of turns there is none");
-                    Ok(AgentResult::default())
-                }
-            },
-        );
+        let agent = Agent::<Value>::custom("contexts", move |_cx, _, runner| {
+            let seen = seen.clone();
+            async move {
+                runner
+                    .run(|cx, _| {
+                        seen.lock().unwrap().push(cx.turn().unwrap().clone());
+                        async { Ok(TurnResult::default()) }
+                    })
+                    .await?;
+                assert!(runner.context().turn().is_none(), "outside of turns there is none");
+                Ok(AgentResult::default())
+            }
+        });
         if store { agent.store(InMemorySessionStore::new()).build() } else { agent.build() }
     };
     let server = agent(true);
@@ -114,21 +111,18 @@ async fn turn_context_reserves_the_id() {
 
 #[tokio::test(start_paused = true)]
 async fn an_artifact_is_there_when_sent_and_in_the_turns_snapshot() {
-    let agent = Agent::<Value>::custom(
-        "artists",
-        |_cx: InvocationContext, responder: Responder, runner: SessionRunner<Value>| async move {
-            runner
-                .run(|_, _| async {
-                    responder.send_artifact(Artifact::new("doc", vec![Part::text("v1")]));
-                    responder.send_artifact(Artifact::new("doc", vec![Part::text("v2")]));
-                    assert_eq!(runner.artifacts().len(), 1);
-                    assert_eq!(runner.result().artifacts[0].parts, [Part::text("v2")]);
-                    Ok(TurnResult::default())
-                })
-                .await?;
-            Ok(runner.result())
-        },
-    )
+    let agent = Agent::<Value>::custom("artists", |_cx, responder, runner| async move {
+        runner
+            .run(|_, _| async {
+                responder.send_artifact(Artifact::new("doc", vec![Part::text("v1")]));
+                responder.send_artifact(Artifact::new("doc", vec![Part::text("v2")]));
+                assert_eq!(runner.artifacts().len(), 1);
+                assert_eq!(runner.result().artifacts[0].parts, [Part::text("v2")]);
+                Ok(TurnResult::default())
+            })
+            .await?;
+        Ok(runner.result())
+    })
     .store(InMemorySessionStore::new())
     .build();
     let mut connection = agent.connect(&cx(), fresh()).await.unwrap();
@@ -144,14 +138,11 @@ async fn an_artifact_is_there_when_sent_and_in_the_turns_snapshot() {
 #[tokio::test(start_paused = true)]
 async fn post_run_mutation_not_snapshotted() {
     let build = |store: bool| {
-        let agent = Agent::<u32>::custom(
-            "late",
-            |_cx: InvocationContext, _: Responder, runner: SessionRunner<u32>| async move {
-                runner.run(|_, _| async { Ok(TurnResult::default()) }).await?;
-                runner.update_custom(|_| 7);
-                Ok(AgentResult::default())
-            },
-        );
+        let agent = Agent::<u32>::custom("late", |_cx, _, runner| async move {
+            runner.run(|_, _| async { Ok(TurnResult::default()) }).await?;
+            runner.update_custom(|_| 7);
+            Ok(AgentResult::default())
+        });
         if store { agent.store(InMemorySessionStore::new()).build() } else { agent.build() }
     };
     let server = build(true);
@@ -164,17 +155,12 @@ async fn post_run_mutation_not_snapshotted() {
 
 #[tokio::test(start_paused = true)]
 async fn a_result_may_name_its_own_reason() {
-    let agent = Agent::<Value>::custom(
-        "reasons",
-        |_cx: InvocationContext, _: Responder, runner: SessionRunner<Value>| async move {
-            runner
-                .run(|_, _| async {
-                    Ok(TurnResult { finish_reason: Some(AgentFinishReason::Length) })
-                })
-                .await?;
-            Ok(AgentResult { finish_reason: Some(AgentFinishReason::Other), ..runner.result() })
-        },
-    )
+    let agent = Agent::<Value>::custom("reasons", |_cx, _, runner| async move {
+        runner
+            .run(|_, _| async { Ok(TurnResult { finish_reason: Some(AgentFinishReason::Length) }) })
+            .await?;
+        Ok(AgentResult { finish_reason: Some(AgentFinishReason::Other), ..runner.result() })
+    })
     .build();
     let output = agent.run_text(&cx(), "a", fresh()).await.unwrap();
     assert_eq!(output.finish_reason, Some(AgentFinishReason::Other));
