@@ -43,6 +43,7 @@
 
 pub mod agent;
 mod authorize;
+pub mod chat;
 mod context;
 mod error;
 mod executor;
@@ -72,6 +73,10 @@ pub use agent::{
 };
 pub use antiphon_types as types;
 pub use authorize::{Authorizer, CallContext, Denial, Verdict};
+pub use chat::{
+    AgentApi, AgentChat, AgentChunk, AgentError, AgentInterrupt, AgentResponse, AgentTransport,
+    AgentTurn, SnapshotLookup, TurnRun,
+};
 pub use context::{Caller, InvocationContext};
 pub use error::{RegistryError, ToolError};
 pub use executor::{

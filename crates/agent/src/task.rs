@@ -40,6 +40,33 @@ pub trait SnapshotAccess<C: Send + 'static = Value>: Send + Sync {
     ) -> Result<Option<SnapshotStatus>, RuntimeError>;
 }
 
+#[async_trait]
+impl<C: Send + 'static, T: SnapshotAccess<C> + ?Sized> SnapshotAccess<C> for Arc<T> {
+    async fn get_snapshot(
+        &self,
+        cx: &InvocationContext,
+        request: GetSnapshotRequest,
+    ) -> Result<SessionSnapshot<C>, RuntimeError> {
+        (**self).get_snapshot(cx, request).await
+    }
+
+    async fn wait_for_snapshot(
+        &self,
+        cx: &InvocationContext,
+        request: GetSnapshotRequest,
+    ) -> Result<SessionSnapshot<C>, RuntimeError> {
+        (**self).wait_for_snapshot(cx, request).await
+    }
+
+    async fn abort(
+        &self,
+        cx: &InvocationContext,
+        snapshot_id: &str,
+    ) -> Result<Option<SnapshotStatus>, RuntimeError> {
+        (**self).abort(cx, snapshot_id).await
+    }
+}
+
 /// Work that goes on in the background, followed through its snapshot: pending while it runs, and
 /// rewritten in place when it is done. The snapshot's id is all there is to it, so it can be found
 /// again from another process.

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)] // in helpers too, which the lint does not take for tests
 
 mod agent;
+mod chat;
 mod executor;
 mod memory;
 mod message;

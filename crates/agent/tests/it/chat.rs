@@ -1,0 +1,4 @@
+mod recorded;
+mod replay;
+mod scripted;
+mod turns;
