@@ -24,8 +24,9 @@ use crate::{
     state::{AgentErrorDetails, AgentFinishReason, add_artifact},
 };
 
-/// How long a turn that was aborted may take to say where to go on from.
-const GRACE: Duration = Duration::from_secs(2);
+/// How long a turn that was aborted may take to say where to go on from: longer than an agent lets
+/// its function have for that.
+const GRACE: Duration = Duration::from_secs(5);
 
 /// How long the output may take once nothing streams any more.
 const OUTPUT_DEADLINE: Duration = Duration::from_secs(60);

@@ -11,6 +11,7 @@ mod api;
 mod chunk;
 mod conversation;
 mod driver;
+mod in_process;
 mod interrupt;
 mod local;
 mod response;

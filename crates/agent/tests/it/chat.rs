@@ -1,3 +1,4 @@
+mod in_process;
 mod recorded;
 mod replay;
 mod scripted;

@@ -106,13 +106,13 @@ async fn an_aborted_turn_resolves_as_aborted_whatever_the_transport_does() {
         .without_output(json!([]));
     let chat = chat(&server);
 
-    // It does not care: after two seconds nobody waits any more.
+    // It does not care: after five seconds nobody waits any more.
     let mut turn = chat.send_stream("one");
     turn.next_chunk().await.unwrap();
     turn.abort();
     let begin = Instant::now();
     let response = turn.response().await.unwrap();
-    assert_eq!(begin.elapsed(), Duration::from_secs(2));
+    assert_eq!(begin.elapsed(), Duration::from_secs(5));
     assert_eq!(response.finish_reason(), AgentFinishReason::Aborted);
     assert_eq!(response.finish_message(), Some("the turn was aborted"));
     assert!(response.assert_valid().is_err());
@@ -143,7 +143,7 @@ async fn a_turn_ends_with_the_time_of_its_context() {
     let begin = Instant::now();
     let cx = InvocationContext::new().with_deadline(begin + Duration::from_secs(5));
     let response = chat(&server).with_context(cx).send("hi").await.unwrap();
-    assert_eq!(begin.elapsed(), Duration::from_secs(7));
+    assert_eq!(begin.elapsed(), Duration::from_secs(10));
     assert_eq!(response.finish_reason(), AgentFinishReason::Aborted);
     let error = response.raw().error.as_ref().unwrap();
     assert_eq!(error.status, Status::DeadlineExceeded);
