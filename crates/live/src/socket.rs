@@ -13,9 +13,6 @@ use crate::Frame;
 
 /// Default limit of a message, and of a frame, in either direction.
 pub(crate) const MAX_MESSAGE: usize = 16 * 1024 * 1024;
-/// Tungstenite clears the read buffer before every read, so a large one costs time as well as
-/// memory.
-const READ_BUFFER: usize = 8 * 1024;
 /// Frames are gathered up to this many bytes before they are written.
 const WRITE_BUFFER: usize = 16 * 1024;
 /// The longest frame header, that of a masked frame of more than 64 KiB.
@@ -23,10 +20,11 @@ pub(crate) const MAX_HEADER: usize = 14;
 /// The longest reason that a close frame takes.
 const MAX_REASON: usize = 123;
 
-/// The limits of a socket.
-pub(crate) fn limits(max_message: usize) -> WebSocketConfig {
+/// The limits of a socket that takes `read_buffer` bytes at once, and clears as many before it asks
+/// for them: a large buffer costs time as well as memory.
+pub(crate) fn limits(max_message: usize, read_buffer: usize) -> WebSocketConfig {
     WebSocketConfig::default()
-        .read_buffer_size(READ_BUFFER)
+        .read_buffer_size(read_buffer)
         .write_buffer_size(WRITE_BUFFER)
         // What is gathered, and one message on top of it.
         .max_write_buffer_size(WRITE_BUFFER + max_message + MAX_HEADER)

@@ -25,6 +25,8 @@ use super::{
 };
 use crate::{Transport, socket::limits};
 
+/// Read from a client at once, in bytes.
+const READ_BUFFER: usize = 8 * 1024;
 /// The least that hyper takes as the limit of a head.
 const SMALLEST_HEAD: usize = 8 * 1024;
 /// Headers of one request.
@@ -57,7 +59,7 @@ pub(super) async fn upgrade(
         transport,
         parts.read_buf.to_vec(),
         Role::Server,
-        Some(limits(options.max_message)),
+        Some(limits(options.max_message, READ_BUFFER)),
     );
     let socket = ServerSocket::new(socket.await, options.clone());
     Ok(Some(Accepted { socket, request, peer: None }))

@@ -22,6 +22,8 @@ use tokio_tungstenite::{
 use super::{WebSocketOptions, metered::Metered, tcp::Address};
 use crate::{Connector, Handshake, LiveError, Refusal, WireProtocol, socket::limits};
 
+/// Taken at once from what was read ahead, in bytes; a longer frame gets a buffer of its length.
+const READ_BUFFER: usize = 2 * 1024;
 /// The head of an answer may be so long.
 const MAX_HEAD: usize = 64 * 1024;
 /// Of the body of a refusal so much is kept.
@@ -72,7 +74,7 @@ pub(super) async fn upgrade(
         parts.io.into_inner(),
         parts.read_buf.to_vec(),
         Role::Client,
-        Some(limits(options.max_message)),
+        Some(limits(options.max_message, READ_BUFFER)),
     )
     .await)
 }

@@ -11,7 +11,10 @@ use std::{
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
 use tokio::time::Sleep;
-use tokio_tungstenite::{WebSocketStream, tungstenite::Message};
+use tokio_tungstenite::{
+    WebSocketStream,
+    tungstenite::{self, Message},
+};
 
 use super::{
     WebSocketOptions,
@@ -53,6 +56,8 @@ pub(super) struct Link<P> {
     write_error: Option<SocketError>,
     /// Something is in the socket's buffer.
     unflushed: bool,
+    /// The socket holds no whole frame: it has to be asked only after new bytes came.
+    drained: bool,
     /// Bytes handed to the socket.
     handed: u64,
     liveness: Liveness,
@@ -99,6 +104,7 @@ impl<P: WireProtocol> Link<P> {
             failure: None,
             write_error: None,
             unflushed: false,
+            drained: false,
             handed: written,
             liveness: Liveness { read, read_at: now, written, written_at: now, pinged_at: now },
             told_at: None,
@@ -284,7 +290,7 @@ impl<P: WireProtocol> Link<P> {
 
     /// Takes one message, or lets time pass. Ready when something may have come of it.
     fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        match self.socket.poll_next_unpin(cx) {
+        match self.poll_message(cx) {
             Poll::Ready(Some(Ok(message))) => {
                 self.take(message);
                 self.answer(cx);
@@ -294,6 +300,22 @@ impl<P: WireProtocol> Link<P> {
             Poll::Pending => return self.poll_idle(cx),
         }
         Poll::Ready(())
+    }
+
+    /// The next message. A socket without news, which is most of the times that this is asked, is
+    /// not made to clear its buffer for it.
+    fn poll_message(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Message, tungstenite::Error>>> {
+        // The pong to a ping is written when the socket is asked for messages.
+        let settled = self.handed <= self.socket.get_ref().written();
+        if self.drained && settled {
+            ready!(self.socket.get_mut().poll_readable(cx));
+        }
+        let message = self.socket.poll_next_unpin(cx);
+        self.drained = message.is_pending();
+        message
     }
 
     /// A server that never pauses must not keep our answers back.

@@ -1,26 +1,36 @@
-//! A byte stream that counts.
+//! A byte stream that counts, and reads ahead.
 
 use std::{
     io,
+    mem::MaybeUninit,
     pin::Pin,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
+use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::{Frame, Transport, socket::MAX_HEADER};
 
+/// Read from the transport at once, in bytes: several of the usual frames. Taken from the stack, so
+/// that a connection at rest holds no buffer, and what is read is warm.
+const READ_AT_ONCE: usize = 16 * 1024;
+
 /// A transport that counts its bytes, so that the driver knows what the peer took and that it is
-/// alive.
+/// alive. It can be asked whether there is anything to read.
 pub(super) struct Metered {
     inner: Box<dyn Transport>,
+    /// Read from the transport, and not yet taken.
+    ahead: Bytes,
+    /// How reading ended; told once what was read is taken.
+    end: Option<io::Result<()>>,
     read: u64,
     written: u64,
 }
 
 impl Metered {
     pub(super) fn new(inner: Box<dyn Transport>) -> Self {
-        Self { inner, read: 0, written: 0 }
+        Self { inner, ahead: Bytes::new(), end: None, read: 0, written: 0 }
     }
 
     /// Bytes read so far.
@@ -32,6 +42,24 @@ impl Metered {
     pub(super) fn written(&self) -> u64 {
         self.written
     }
+
+    /// Ready when a read gives something: bytes, the end or an error.
+    pub(super) fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if !self.ahead.is_empty() || self.end.is_some() {
+            return Poll::Ready(());
+        }
+        let mut space = [const { MaybeUninit::uninit() }; READ_AT_ONCE];
+        let mut space = ReadBuf::uninit(&mut space);
+        let result = ready!(Pin::new(&mut self.inner).poll_read(cx, &mut space));
+        let bytes = space.filled();
+        if result.is_err() || bytes.is_empty() {
+            self.end = Some(result);
+        } else {
+            self.read += bytes.len() as u64;
+            self.ahead = Bytes::copy_from_slice(bytes);
+        }
+        Poll::Ready(())
+    }
 }
 
 impl AsyncRead for Metered {
@@ -41,10 +69,18 @@ impl AsyncRead for Metered {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        let before = buf.filled().len();
-        let result = Pin::new(&mut this.inner).poll_read(cx, buf);
-        this.read += (buf.filled().len() - before) as u64;
-        result
+        ready!(this.poll_readable(cx));
+        if this.ahead.is_empty() {
+            // What is read after the end is the transport's to say.
+            return Poll::Ready(this.end.take().unwrap_or(Ok(())));
+        }
+        let count = this.ahead.len().min(buf.remaining());
+        buf.put_slice(&this.ahead[..count]);
+        this.ahead.advance(count);
+        if this.ahead.is_empty() {
+            this.ahead = Bytes::new();
+        }
+        Poll::Ready(Ok(()))
     }
 }
 
