@@ -44,6 +44,8 @@ pub(crate) struct Stop {
 pub(crate) struct Delivery {
     pub(crate) commands: VecDeque<HostCommand>,
     pub(crate) stop: Option<Stop>,
+    /// Audio that was dropped here so far.
+    pub(crate) dropped: Duration,
 }
 
 impl Inbox {
@@ -101,6 +103,7 @@ impl Inbox {
         }
         mem::swap(&mut state.queue, &mut into.commands);
         into.stop = state.stop.take();
+        into.dropped = state.dropped;
         // What comes after a stop is refused.
         state.closed |= into.stop.is_some();
         state.commands = 0;

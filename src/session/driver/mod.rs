@@ -2,12 +2,13 @@
 //! behaviour of its own.
 //!
 //! Wire, sink, tools, commands and timer are polled together, so nothing is cancelled half-way and
-//! audio makes no task hop.
+//! audio makes no task hop. Each has a waker of its own, and only who woke the task is asked.
 
 mod audio_tap;
 mod hook_task;
 mod player;
 mod tasks;
+mod wakers;
 mod wire;
 
 use std::{
@@ -15,7 +16,7 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use antiphon_agent::ToolExecutor;
@@ -31,11 +32,12 @@ use self::{
     hook_task::{HookTask, Job, Runner},
     player::Player,
     tasks::CallTasks,
+    wakers::{Sources, Wakers},
     wire::Wire,
 };
 use super::{
     EndReason, EndRecord, EventKind, SessionEvent, SessionState, SessionStats, StartError,
-    engine::{End, Engine, EngineConfig, Input, NeverBegan, Output},
+    engine::{End, Engine, EngineConfig, HostCommand, Input, NeverBegan, Output},
     inbox::{Delivery, Inbox},
     shared::{ParkedSink, Shared},
 };
@@ -68,8 +70,16 @@ pub(crate) struct Driver {
     from_hooks: mpsc::Receiver<Input>,
     inbox: Arc<Inbox>,
     delivery: Delivery,
+    /// Who is asked in the next wake-up, woken or not.
+    due: Sources,
+    /// Something else happened than that the user's audio went on.
+    touched: bool,
+    /// The user's audio that was dropped so far.
+    dropped: Duration,
     timer: Pin<Box<Sleep>>,
     timer_at: Option<Instant>,
+    /// When the sink has news by time alone, as of when it was last used.
+    sink_at: Option<Instant>,
     shared: Arc<Shared>,
     started: Option<oneshot::Sender<Result<(), StartError>>>,
     /// A sink of the host's; one of our own is not kept.
@@ -122,8 +132,12 @@ impl Driver {
             from_hooks,
             inbox,
             delivery: Delivery::default(),
-            timer: Box::pin(tokio::time::sleep(std::time::Duration::ZERO)),
+            timer: Box::pin(tokio::time::sleep(Duration::ZERO)),
+            due: Sources::ALL,
+            touched: true,
+            dropped: Duration::ZERO,
             timer_at: None,
+            sink_at: None,
             shared,
             started: Some(started),
             hosts_sink,
@@ -135,12 +149,15 @@ impl Driver {
 
     /// Runs the session to its end.
     pub(crate) async fn run(mut self) {
+        let wakers = Wakers::new();
         let mut wake_ups = 0u32;
         self.drain(now());
         while self.end.is_none() {
-            self.publish();
-            self.set_timer();
-            poll_fn(|cx| self.poll_wake(cx)).await;
+            if std::mem::take(&mut self.touched) {
+                self.publish();
+                self.set_timer(&wakers);
+            }
+            poll_fn(|cx| self.poll_wake(cx, &wakers)).await;
             wake_ups += 1;
             if wake_ups.is_multiple_of(WAKE_UPS_PER_TURN) {
                 tokio::task::yield_now().await;
@@ -149,18 +166,45 @@ impl Driver {
         self.wind_down().await;
     }
 
-    /// Everything that can wake the session, in one poll.
-    fn poll_wake(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    /// Everything that woke the session, in one poll.
+    fn poll_wake(&mut self, cx: &mut Context<'_>, wakers: &Wakers) -> Poll<()> {
+        let mut woken = wakers.take(cx) | std::mem::take(&mut self.due);
+        if woken.is_empty() {
+            return Poll::Pending;
+        }
         let now = now();
-        let mut progress = self.poll_inbox(cx, now);
-        progress |= self.poll_wire(cx, now);
-        progress |= self.poll_sink(cx, now);
-        progress |= self.poll_tasks(cx, now);
-        progress |= self.poll_hooks(cx, now);
-        progress |= self.poll_timer(cx, now);
-        // Commands go out last, so that one wake-up serves what all the others asked for.
-        progress |= self.poll_wire_out(cx, now);
-        if progress || self.end.is_some() { Poll::Ready(()) } else { Poll::Pending }
+        if woken.has(Sources::TIMER) || self.sink_at.is_some_and(|at| at <= now) {
+            woken |= Sources::SINK;
+        }
+        self.touched |= woken.has(Sources::SINK);
+        let mut progress = false;
+        if woken.has(Sources::INBOX) {
+            progress |= self.poll_inbox(&mut wakers.context(Sources::INBOX), now);
+        }
+        if woken.has(Sources::WIRE) {
+            progress |= self.poll_wire(&mut wakers.context(Sources::WIRE), now);
+        }
+        // What came from the wire may be for the sink, and for the tasks.
+        woken |= self.due;
+        if woken.has(Sources::SINK) {
+            self.due.remove(Sources::SINK);
+            progress |= self.poll_sink(&mut wakers.context(Sources::SINK), now);
+        }
+        if woken.has(Sources::TASKS) {
+            self.due.remove(Sources::TASKS);
+            progress |= self.poll_tasks(&mut wakers.context(Sources::TASKS), now);
+        }
+        if woken.has(Sources::HOOKS) {
+            progress |= self.poll_hooks(&mut wakers.context(Sources::HOOKS), now);
+        }
+        if woken.has(Sources::TIMER) {
+            progress |= self.poll_timer(&mut wakers.context(Sources::TIMER), now);
+        }
+        // Commands go out last, so that one wake-up serves what all the others asked for. What the
+        // connection has to say of them wakes who reads from it.
+        progress |= self.poll_wire_out(&mut wakers.context(Sources::WIRE), now);
+        let over = self.end.is_some() || !self.due.is_empty();
+        if progress || over { Poll::Ready(()) } else { Poll::Pending }
     }
 
     fn poll_inbox(&mut self, cx: &mut Context<'_>, now: Instant) -> bool {
@@ -173,20 +217,21 @@ impl Driver {
         if let Some(stop) = self.delivery.stop.take() {
             self.input(Input::Stop { reason: stop.reason, within: stop.within }, now);
         }
+        let dropped = self.delivery.dropped + self.engine.uplink_dropped();
+        self.touched |= std::mem::replace(&mut self.dropped, dropped) != dropped;
         true
     }
 
     fn poll_wire(&mut self, cx: &mut Context<'_>, now: Instant) -> bool {
-        let mut progress = false;
-        for _ in 0..wire::EVENTS_PER_WAKE_UP {
-            let Poll::Ready(input) = self.wire.poll_input(cx) else { break };
+        for taken in 0..wire::EVENTS_PER_WAKE_UP {
+            let Poll::Ready(input) = self.wire.poll_input(cx) else { return taken > 0 };
             if let Input::Connected { capabilities, .. } = &input {
                 self.shared.publish_capabilities(capabilities.clone());
             }
             self.input(input, now);
-            progress = true;
         }
-        progress
+        self.due |= Sources::WIRE;
+        true
     }
 
     fn poll_wire_out(&mut self, cx: &mut Context<'_>, now: Instant) -> bool {
@@ -247,6 +292,7 @@ impl Driver {
     }
 
     fn input(&mut self, input: Input, now: Instant) {
+        self.touched |= !matches!(input, Input::Host(HostCommand::Audio(_)));
         self.engine.handle(input, now);
         self.drain(now);
     }
@@ -263,8 +309,12 @@ impl Driver {
             Output::Connect { request } => {
                 let within = request.config.connect_timeout;
                 self.wire.connect(request, within);
+                self.due |= Sources::WIRE;
             }
-            Output::Close { epoch } => self.wire.close(epoch),
+            Output::Close { epoch } => {
+                self.wire.close(epoch);
+                self.due |= Sources::WIRE;
+            }
             Output::Send { epoch, command, origin } => self.wire.send(epoch, command, origin),
             Output::Play { generation, frame } => {
                 if let Some(tap) = &mut self.tap
@@ -273,6 +323,7 @@ impl Driver {
                     let message = "on_audio is too slow; audio was dropped".to_owned();
                     self.engine.handle(Input::SinkFailed { message }, now);
                 }
+                self.due |= Sources::SINK;
                 let played = self.player.as_mut().map(|player| player.play(generation, frame, now));
                 self.check_sink(played, now);
                 if self.engine.wants_position() {
@@ -280,6 +331,7 @@ impl Driver {
                 }
             }
             Output::FinishPlayback { generation } => {
+                self.due |= Sources::SINK;
                 let finished = self.player.as_mut().map(|player| player.finish(generation, now));
                 self.check_sink(finished, now);
             }
@@ -293,6 +345,7 @@ impl Driver {
             Output::Admit { ticket, request, confirmed, turn } => {
                 if let Some(tasks) = &mut self.tasks {
                     tasks.judge(ticket, request, confirmed, turn);
+                    self.due |= Sources::TASKS;
                 }
             }
             Output::Emit(event) => self.emit(event, now),
@@ -309,6 +362,7 @@ impl Driver {
 
     fn act_on_calls(&mut self, output: Output) {
         let Some(tasks) = &mut self.tasks else { return };
+        self.due |= Sources::TASKS;
         match output {
             Output::Discard { ticket } => tasks.discard(ticket),
             Output::Invoke { ticket, turn } => tasks.invoke(ticket, turn),
@@ -352,6 +406,7 @@ impl Driver {
     }
 
     fn clear(&mut self, next: Generation, now: Instant) {
+        self.due |= Sources::SINK;
         if let Some(tap) = &self.tap {
             tap.clear(next);
         }
@@ -373,6 +428,7 @@ impl Driver {
     }
 
     fn sink_failed(&mut self, error: SinkError, now: Instant) {
+        self.due |= Sources::SINK;
         let next = Generation(self.engine.next_generation());
         if let Some(player) = &mut self.player {
             player.replace_lost_sink(next, now);
@@ -392,15 +448,17 @@ impl Driver {
         }
     }
 
-    fn set_timer(&mut self) {
-        let sink = self.player.as_ref().and_then(Player::next_deadline);
-        let at = [self.engine.next_deadline(), sink].into_iter().flatten().min();
+    fn set_timer(&mut self, wakers: &Wakers) {
+        self.sink_at = self.player.as_ref().and_then(Player::next_deadline);
+        let at = [self.engine.next_deadline(), self.sink_at].into_iter().flatten().min();
         if at == self.timer_at {
             return;
         }
         self.timer_at = at;
-        if let Some(at) = at {
-            self.timer.as_mut().reset(tokio::time::Instant::from_std(at));
+        let Some(at) = at else { return };
+        self.timer.as_mut().reset(tokio::time::Instant::from_std(at));
+        if self.timer.as_mut().poll(&mut wakers.context(Sources::TIMER)).is_ready() {
+            self.due |= Sources::TIMER;
         }
     }
 

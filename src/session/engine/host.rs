@@ -1,6 +1,7 @@
 //! What the host asks for.
 
 use antiphon_live::{LiveCommand, VoiceActivity};
+use antiphon_types::AudioFrame;
 
 use super::{
     Engine, Phase, confirm,
@@ -12,6 +13,13 @@ use super::{
 use crate::session::{EventKind, HostPromptKind, SessionState};
 
 impl Engine {
+    /// The user's audio.
+    pub(super) fn on_host_audio(&mut self, frame: AudioFrame) {
+        if !matches!(self.phase, Phase::Closing(_)) {
+            self.uplink.audio(frame);
+        }
+    }
+
     pub(super) fn on_host(&mut self, command: HostCommand) {
         if matches!(self.phase, Phase::Closing(_)) {
             if let HostCommand::Progress { token, .. } | HostCommand::ToolOutput { token, .. } =
@@ -22,7 +30,7 @@ impl Engine {
             return;
         }
         match command {
-            HostCommand::Audio(frame) => self.uplink.audio(frame),
+            HostCommand::Audio(frame) => self.on_host_audio(frame),
             HostCommand::EndAudio => self.on_end_audio(),
             HostCommand::ClearAudio => {
                 self.uplink.clear_audio();

@@ -250,6 +250,11 @@ impl Engine {
         if self.phase == Phase::Ended {
             return;
         }
+        let input = match input {
+            // The most frequent input by far; nothing but the uplink depends on it.
+            Input::Host(HostCommand::Audio(frame)) => return self.on_host_audio(frame),
+            other => other,
+        };
         match input {
             Input::Connected { epoch, capabilities } => self.on_connected(epoch, capabilities),
             Input::ConnectFailed { epoch, error } => self.on_connect_failed(epoch, error),
@@ -333,6 +338,11 @@ impl Engine {
     /// The counters.
     pub(crate) fn stats(&self) -> SessionStats {
         SessionStats { uplink_dropped_ms: self.uplink.dropped_ms(), ..self.stats.clone() }
+    }
+
+    /// The user's audio that was dropped because the wire was slow.
+    pub(crate) fn uplink_dropped(&self) -> Duration {
+        self.uplink.dropped()
     }
 
     /// The lowest generation that was not used.

@@ -73,6 +73,11 @@ impl Uplink {
         self.items.is_empty()
     }
 
+    /// Audio dropped so far.
+    pub(crate) fn dropped(&self) -> Duration {
+        self.dropped
+    }
+
     /// Milliseconds dropped so far.
     pub(crate) fn dropped_ms(&self) -> u64 {
         self.dropped.as_millis() as u64

@@ -58,6 +58,8 @@ pub(super) struct Link<P> {
     unflushed: bool,
     /// The socket holds no whole frame: it has to be asked only after new bytes came.
     drained: bool,
+    /// Who flushes was woken to poll the stream, and has not since.
+    nudged: bool,
     /// Bytes handed to the socket.
     handed: u64,
     liveness: Liveness,
@@ -105,6 +107,7 @@ impl<P: WireProtocol> Link<P> {
             write_error: None,
             unflushed: false,
             drained: false,
+            nudged: false,
             handed: written,
             liveness: Liveness { read, read_at: now, written, written_at: now, pinged_at: now },
             told_at: None,
@@ -160,6 +163,7 @@ impl<P: WireProtocol> Link<P> {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<LiveEvent, LiveError>>> {
+        self.nudged = false;
         for _ in 0..MESSAGES_PER_POLL {
             if !matches!(self.state, State::Open) {
                 return Poll::Ready(None);
@@ -217,16 +221,36 @@ impl<P: WireProtocol> Link<P> {
         if let Some(error) = &self.write_error {
             return Poll::Ready(Err(live_error(error.clone())));
         }
-        match ready!(self.poll_write(cx)) {
-            Ok(()) => Poll::Ready(Ok(())),
-            Err(error) => {
+        match self.poll_write(cx) {
+            Poll::Ready(Err(error)) => {
                 // The stream is given the first chance to say why; a caller that does not read is
                 // told on its next poll.
                 self.write_error = Some(error);
                 cx.waker().wake_by_ref();
                 Poll::Pending
             }
+            written => {
+                // Commands may have made events, and brought deadlines forward. Said once: a caller
+                // that only flushes is not kept busy.
+                if !self.nudged && self.has_news() {
+                    self.nudged = true;
+                    cx.waker().wake_by_ref();
+                }
+                written.map_err(live_error)
+            }
         }
+    }
+
+    /// Whether the stream has something to do that nothing else wakes it for.
+    fn has_news(&mut self) -> bool {
+        if !self.outbox.events.is_empty() || self.failure.is_some() {
+            return true;
+        }
+        if !matches!(self.state, State::Open) {
+            return false;
+        }
+        let due = if self.unflushed { Some(self.due(now())) } else { self.protocol_due() };
+        due.is_some_and(|due| due < self.timer_at)
     }
 
     /// Ready when the close frame was answered, or need not be waited for any longer.
