@@ -59,8 +59,7 @@ pub struct SessionLimits {
     pub close: Duration,
     /// Commands that may wait for the session's task. Default: 256.
     pub commands: usize,
-    /// Events kept for a lagging consumer of the event stream; room for them is taken when the
-    /// session is built. Default: 512.
+    /// Events kept for a lagging consumer of the event stream. Default: 512.
     pub events: usize,
 }
 

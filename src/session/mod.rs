@@ -10,6 +10,7 @@ mod driver;
 mod engine;
 mod error;
 mod events;
+mod feed;
 mod hooks;
 mod inbox;
 mod inside;
@@ -19,7 +20,7 @@ mod stream;
 
 use std::{collections::HashSet, fmt, sync::Arc, time::Duration};
 
-use antiphon_agent::{ExecutorLimits, Memory, ToolExecutor, ToolRegistry};
+use antiphon_agent::{Authorizer, ExecutorLimits, Memory, ToolExecutor, ToolRegistry};
 use antiphon_live::{
     Capabilities, LiveCommand, LiveConfig, LiveError, LiveProvider, VoiceActivity,
 };
@@ -402,17 +403,20 @@ impl AgentSession {
     /// The executor of a run. Refuses tools of the host that are invalid or have a name twice.
     fn executor(&self, host_tools: &[ToolDefinition]) -> Result<ToolExecutor, StartError> {
         let shared = &self.shared;
-        let authorizer = PolicyThenHook {
-            policy: shared.policy.clone(),
-            hooks: shared.hooks.clone(),
-            context: shared.context(),
-            mark: shared.mark(),
-            questions: Default::default(),
-        };
+        // Where nobody could refuse a call, none waits to be judged.
+        let judged = shared.policy.is_some() || shared.hooks.is_some();
+        let authorizer = judged.then(|| -> Arc<dyn Authorizer> {
+            Arc::new(PolicyThenHook {
+                policy: shared.policy.clone(),
+                hooks: shared.hooks.clone(),
+                context: shared.context(),
+                mark: shared.mark(),
+                questions: Default::default(),
+            })
+        });
         let mut limits = ExecutorLimits::default();
         limits.authorize_deadline = shared.limits.authorize_deadline;
-        let executor =
-            ToolExecutor::new(shared.registry.clone(), Some(Arc::new(authorizer))).limits(limits);
+        let executor = ToolExecutor::new(shared.registry.clone(), authorizer).limits(limits);
         executor
             .set_host_tools(host_tools)
             .map_err(|error| StartError::InvalidConfig(error.to_string()))?;

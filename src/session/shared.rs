@@ -12,12 +12,13 @@ use std::{
 use antiphon_agent::{Authorizer, Memory, ScopedMemory, ToolRegistry};
 use antiphon_audio::AudioSink;
 use antiphon_live::{Capabilities, LiveProvider};
-use tokio::sync::{broadcast, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 
 use super::{
     AgentSession, Callbacks, EndReason, EndRecord, LifecycleHooks, ReconnectPolicy, SendError,
     SessionContext, SessionEvent, SessionLimits, SessionState, SessionStats, StartError,
     engine::HostCommand,
+    feed::Feed,
     inbox::{Inbox, Stop},
 };
 
@@ -33,7 +34,7 @@ pub(crate) struct Shared {
     pub(crate) session_id: Arc<str>,
     pub(crate) limits: SessionLimits,
     pub(crate) reconnect: ReconnectPolicy,
-    pub(crate) events: broadcast::Sender<Arc<SessionEvent>>,
+    pub(crate) events: Feed<SessionEvent>,
     sink: Mutex<ParkedSink>,
     live: Mutex<Live>,
     run: watch::Sender<Run>,
@@ -84,7 +85,7 @@ pub(crate) struct Parts {
 
 impl Shared {
     pub(crate) fn new(parts: Parts) -> Arc<Self> {
-        let (events, _) = broadcast::channel(parts.limits.events.max(1));
+        let events = Feed::new(parts.limits.events);
         let (run, _) = watch::channel(Run::default());
         Arc::new(Self {
             provider: parts.provider,
@@ -180,10 +181,7 @@ impl Shared {
 
     /// Tells the event streams, if there are any.
     pub(crate) fn tell(&self, event: &SessionEvent) {
-        if self.events.receiver_count() > 0 {
-            // The last receiver may just have gone.
-            let _ = self.events.send(Arc::new(event.clone()));
-        }
+        self.events.tell(|| event.clone());
     }
 
     /// The run goes on; this is how it is.

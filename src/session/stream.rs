@@ -1,21 +1,22 @@
 //! The event stream.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, future::poll_fn, sync::Arc};
 
-use tokio::sync::broadcast::{Receiver, error::RecvError};
-
-use super::{EventKind, SessionEvent};
+use super::{
+    EventKind, SessionEvent,
+    feed::{Found, Reader},
+};
 
 /// All events of a session from the moment it was asked for. Ends after the session's last event;
 /// a session that is started again needs a new one.
 pub struct EventStream {
-    events: Receiver<Arc<SessionEvent>>,
+    events: Reader<SessionEvent>,
     last: Option<(u64, u32, u64)>,
     over: bool,
 }
 
 impl EventStream {
-    pub(crate) fn new(events: Receiver<Arc<SessionEvent>>) -> Self {
+    pub(crate) fn new(events: Reader<SessionEvent>) -> Self {
         Self { events, last: None, over: false }
     }
 
@@ -25,19 +26,19 @@ impl EventStream {
         if self.over {
             return None;
         }
-        match self.events.recv().await {
-            Ok(event) => {
+        match poll_fn(|cx| self.events.poll_next(cx)).await {
+            Found::Next(event) => {
                 self.over = matches!(event.kind, EventKind::SessionEnded { .. });
                 self.last = Some((event.t_ms, event.epoch, event.turn));
                 Some(Arc::unwrap_or_clone(event))
             }
-            Err(RecvError::Lagged(lost)) => {
+            Found::Lost(lost) => {
                 let (t_ms, epoch, turn) = self.last.unwrap_or_default();
                 let message = format!("{lost} events were lost: the consumer is too slow");
                 let kind = EventKind::Error { kind: "lagged".into(), message };
                 Some(SessionEvent { t_ms, epoch, turn, kind })
             }
-            Err(RecvError::Closed) => {
+            Found::End => {
                 self.over = true;
                 None
             }

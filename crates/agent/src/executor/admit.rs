@@ -44,7 +44,8 @@ impl ToolExecutor {
 
     /// [`ToolExecutor::admit`] on the blocking pool. When it has not decided after `deadline`, the
     /// call is denied and the late answer discarded. `None` waits. Dropping the future gives the
-    /// call up: [`ToolExecutor::refuse`] makes its output.
+    /// call up: [`ToolExecutor::refuse`] makes its output. Without an authorizer there is nobody to
+    /// wait for, and the call is decided at once.
     pub async fn admit_within(
         &self,
         cx: &CallContext,
@@ -55,6 +56,13 @@ impl ToolExecutor {
         let entry = calls::lock(&self.calls).enter(&request, cx.confirmed);
         if matches!(entry, Entry::Duplicate) {
             return Admission::Duplicate;
+        }
+        if self.authorizer.is_none() {
+            let decide = AssertUnwindSafe(|| self.decide(cx, request.clone(), entry));
+            return catch_unwind(decide).unwrap_or_else(|panic| {
+                let reason = format!("the decision failed: {}", panic_text(&*panic));
+                Admission::Refused(self.refuse(&request, Outcome::Denied, reason))
+            });
         }
         let decision = {
             let (this, cx, request) = (self.clone(), cx.clone(), request.clone());

@@ -34,7 +34,7 @@ use self::{
     settings::Settings,
 };
 use crate::wire::{
-    self, ApiError, AudioDelta, AudioPool, CancelResponse, ClientEvent, CreateItem, Dialect, Item,
+    self, ApiError, AudioDelta, CancelResponse, ClientEvent, CreateItem, Dialect, Item,
     RealtimeSession, ServerEvent, Session, UpdateSession, peek_kind,
 };
 
@@ -67,7 +67,6 @@ pub struct Client {
     calls: CallIds,
     history: Vec<HistoryItem>,
     uplink: Uplink,
-    pool: AudioPool,
     /// Outputs of calls whose reply is not done (quirk 12).
     held: Vec<ToolResponse>,
     /// Outputs were sent, and no reply was asked for since.
@@ -147,7 +146,6 @@ impl Client {
             calls: CallIds::default(),
             history: Vec::new(),
             uplink: Uplink::default(),
-            pool: AudioPool::default(),
             held: Vec::new(),
             after_tools: false,
             server_turn: false,

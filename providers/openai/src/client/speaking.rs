@@ -14,7 +14,7 @@ use super::{
 };
 use crate::wire::{
     AudioDelta, ContentType, Dialect, FunctionCall, Item, ItemStatus, McpApprovalResponse, Message,
-    Response, ResponseStatus,
+    Response, ResponseStatus, decode_audio,
 };
 
 impl Client {
@@ -105,7 +105,7 @@ impl Client {
         let content_index = delta.content_index.unwrap_or_default();
         let format = self.settings.capabilities.output;
         let audio = self.replies.audio(&item, content_index);
-        let mut data = match self.pool.decode(&delta.delta, audio.carry.take()) {
+        let mut data = match decode_audio(&delta.delta, audio.carry.take()) {
             Ok(data) => data,
             Err(error) => return self.on_malformed(error.to_string(), out),
         };

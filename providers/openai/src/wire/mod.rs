@@ -28,7 +28,7 @@ mod transcript;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub use audio::{AudioDecodeError, AudioDelta, AudioPool, MAX_APPEND_BYTES, append_frame};
+pub use audio::{AudioDecodeError, AudioDelta, MAX_APPEND_BYTES, append_frame, decode_audio};
 pub use client::{
     AppendAudio, CancelResponse, ClientEvent, Command, CreateItem, CreateResponse, ItemRef,
     TruncateItem, UpdateSession,
