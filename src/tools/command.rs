@@ -108,16 +108,16 @@ impl Tool for CommandTool {
         limits
     }
 
-    async fn invoke(&self, cx: ToolContext, args: JsonObject) -> Result<JsonObject, ToolError> {
+    async fn invoke(&self, cx: ToolContext, args: JsonObject) -> Result<Value, ToolError> {
         let spec = self.spec.clone();
         let limits = self.limits();
         // A blocking task and not tokio's own process driver: a paused clock stands still while it
         // runs, and whoever drops this future still has the program killed, by the token.
         let inner = cx.clone();
-        cx.spawn_blocking(move || {
+        let output = cx.spawn_blocking(move || {
             Run { spec: &spec, cx: &inner, max_output: limits.max_output_bytes }.run(&args)
-        })
-        .await?
+        });
+        output.await?.map(Value::Object)
     }
 }
 

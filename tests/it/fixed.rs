@@ -14,7 +14,7 @@ use antiphon::{
 };
 use antiphon_testkit::{ConnectPlan, LatchedTool, ToolPlan};
 use async_trait::async_trait;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use crate::rig::*;
@@ -295,8 +295,8 @@ impl Tool for Background {
     fn behavior(&self) -> ToolBehavior {
         ToolBehavior::NonBlocking
     }
-    async fn invoke(&self, _: ToolContext, _: JsonObject) -> Result<JsonObject, ToolError> {
-        Ok(JsonObject::new())
+    async fn invoke(&self, _: ToolContext, _: JsonObject) -> Result<Value, ToolError> {
+        Ok(Value::Object(JsonObject::new()))
     }
 }
 

@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc};
 
 use antiphon_types::{JsonObject, ToolCall};
 
-use crate::Memory;
+use crate::{InvocationContext, Memory};
 
 /// The host's policy. Synchronous for its author; a session calls it on a blocking lane beside the
 /// audio path with a deadline, after which the call is denied. An authoriser that panics denies.
@@ -78,12 +78,21 @@ pub struct CallContext {
     /// The call was authorised before and then waited for a free slot; it is authorised again
     /// right before it starts.
     pub waited: bool,
+    /// Who calls, and what the host hands along; of nobody in particular in a voice session.
+    pub invocation: InvocationContext,
 }
 
 impl CallContext {
     /// A context for a call that was not read back.
     pub fn new(session_id: impl Into<Arc<str>>, turn: u64, memory: Arc<dyn Memory>) -> Self {
-        Self { session_id: session_id.into(), turn, memory, confirmed: false, waited: false }
+        Self {
+            session_id: session_id.into(),
+            turn,
+            memory,
+            confirmed: false,
+            waited: false,
+            invocation: InvocationContext::default(),
+        }
     }
 
     /// The same, after the user's confirmation.

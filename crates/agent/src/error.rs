@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use antiphon_types::Status;
+use serde_json::Value;
 
 /// Why a tool could not do its work.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -18,12 +19,22 @@ pub struct ToolError {
     /// What the tool had to give is more than it may give: the call ends as
     /// [`Outcome::OutputTooLarge`](crate::Outcome::OutputTooLarge).
     pub too_large: bool,
+    /// The call did not fail, it waits for somebody: an object that tells them why, or `true`. It
+    /// ends as [`Outcome::Paused`](crate::Outcome::Paused); see
+    /// [`interrupt`](crate::tool::interrupt).
+    pub interrupt: Option<Value>,
 }
 
 impl ToolError {
     /// An error whose text the model may read.
     pub fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), status: Status::Unknown, private: false, too_large: false }
+        Self {
+            message: message.into(),
+            status: Status::Unknown,
+            private: false,
+            too_large: false,
+            interrupt: None,
+        }
     }
 
     /// An error whose text stays with the host.
@@ -34,6 +45,11 @@ impl ToolError {
     /// The output is too large, as the tool itself noticed before it had all of it.
     pub fn output_too_large(message: impl Into<String>) -> Self {
         Self { too_large: true, status: Status::ResourceExhausted, ..Self::new(message) }
+    }
+
+    /// The call waits for somebody.
+    pub(crate) fn paused(interrupt: Value) -> Self {
+        Self { interrupt: Some(interrupt), ..Self::new("the tool waits for an answer") }
     }
 
     /// Sets the canonical code.
@@ -58,6 +74,9 @@ pub enum RegistryError {
     /// Another tool has the name.
     #[error("a tool named {0:?} is registered already")]
     Duplicate(Arc<str>),
+    /// No tool has the name.
+    #[error("there is no tool {0:?}")]
+    Unknown(Arc<str>),
     /// The input schema is not a JSON Schema.
     #[error("the input schema of tool {name:?} is invalid: {reason}")]
     InvalidSchema {
@@ -73,6 +92,7 @@ impl RegistryError {
     pub fn status(&self) -> Status {
         match self {
             Self::Duplicate(_) => Status::AlreadyExists,
+            Self::Unknown(_) => Status::NotFound,
             Self::NoName | Self::InvalidSchema { .. } => Status::InvalidArgument,
         }
     }

@@ -47,6 +47,7 @@ pub mod chat;
 mod context;
 mod error;
 mod executor;
+pub mod generate;
 mod id;
 mod json;
 pub mod memory;
@@ -63,7 +64,7 @@ pub mod state;
 pub mod store;
 mod task;
 mod text;
-mod tool;
+pub mod tool;
 mod wire_object;
 
 pub use agent::{
@@ -82,6 +83,10 @@ pub use error::{RegistryError, ToolError};
 pub use executor::{
     Admission, AdmittedCall, Executed, ExecutorLimits, Outcome, Refused, RunContext, ToolExecutor,
     current_session,
+};
+pub use generate::{
+    Generate, GenerateError, GenerateResponse, GenerateStream, ToolErrors, generate,
+    generate_stream,
 };
 pub use memory::{FileMemory, InMemory, Memory, MemoryError, ScopedMemory};
 pub use message::{Message, Messages, ModelResponseChunk, Part, PartKind, Role};
@@ -104,4 +109,4 @@ pub use store::{
     SnapshotUpdate, SnapshotWriter,
 };
 pub use task::{DetachedTask, SnapshotAccess};
-pub use tool::{FuncTool, Tool, ToolContext, ToolLimits};
+pub use tool::{FuncTool, InterruptibleTool, Tool, ToolContext, ToolLimits, TypedTool};

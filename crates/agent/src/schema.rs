@@ -1,6 +1,7 @@
-//! JSON Schemas of arguments, compiled once.
+//! JSON Schemas: of arguments, compiled once, and of types.
 
 use antiphon_types::{JsonObject, ToolDefinition};
+use schemars::{JsonSchema, generate::SchemaSettings};
 use serde_json::Value;
 
 use crate::{RegistryError, json::serialized_len, text::shorten};
@@ -52,6 +53,25 @@ impl Schema {
             self.0.iter_errors(&instance).take(MAX_VIOLATIONS).map(|e| describe(&e)).collect();
         Err(violations.join("; "))
     }
+}
+
+/// The schema of what `T` is read from, in one piece.
+pub(crate) fn of_input<T: JsonSchema>() -> Value {
+    inlined::<T>(SchemaSettings::draft2020_12())
+}
+
+/// The schema of what `T` is written as, in one piece.
+pub(crate) fn of_output<T: JsonSchema>() -> Value {
+    inlined::<T>(SchemaSettings::draft2020_12().for_serialize())
+}
+
+/// Models and validators get no references, but for types that contain themselves.
+fn inlined<T: JsonSchema>(settings: SchemaSettings) -> Value {
+    let settings = settings.with(|settings| {
+        settings.inline_subschemas = true;
+        settings.meta_schema = None;
+    });
+    settings.into_generator().into_root_schema_for::<T>().to_value()
 }
 
 fn describes_objects(keywords: &JsonObject) -> bool {

@@ -1,4 +1,4 @@
-//! Scripted providers, speakers, microphones and tools, for tests on paused time.
+//! Scripted providers, models, speakers, microphones and tools, for tests on paused time.
 //!
 //! Everything here is driven by the test: nothing sleeps, nothing guesses. A
 //! [`ScriptedProvider`] hands the test the far end of each connection; a [`Speaker`] plays exactly
@@ -8,6 +8,7 @@
 //! would see two copies of that crate.
 
 mod microphone;
+mod model;
 pub mod openai;
 mod pipe;
 mod provider;
@@ -17,6 +18,7 @@ mod speech;
 mod tool;
 
 pub use microphone::ScriptedMicrophone;
+pub use model::{EchoModel, ModelLatch, ModelTurn, ScriptedModel};
 pub use pipe::PipeConnector;
 pub use provider::{ConnectPlan, FarEnd, ScriptedProvider, full_capabilities};
 pub use script::{Script, ScriptError, Step};

@@ -126,7 +126,7 @@ impl Tool for LatchedTool {
         self.schema.clone()
     }
 
-    async fn invoke(&self, cx: ToolContext, args: JsonObject) -> Result<JsonObject, ToolError> {
+    async fn invoke(&self, cx: ToolContext, args: JsonObject) -> Result<Value, ToolError> {
         let inner = &self.latch.inner;
         let plan = inner.plan.lock().unwrap_or_else(PoisonError::into_inner).clone();
         inner.calls.lock().unwrap_or_else(PoisonError::into_inner).push((cx.call_id, args));
@@ -134,8 +134,8 @@ impl Tool for LatchedTool {
         inner.started.add_permits(1);
         inner.release.acquire().await.expect("the semaphore is never closed").forget();
         let result = match plan {
-            ToolPlan::Succeed => Ok(JsonObject::from_iter([("ok".to_owned(), json!(true))])),
-            ToolPlan::Return(object) => Ok(object),
+            ToolPlan::Succeed => Ok(json!({ "ok": true })),
+            ToolPlan::Return(object) => Ok(Value::Object(object)),
             ToolPlan::Fail(text) => Err(ToolError::new(text)),
             ToolPlan::Panic => panic!("a tool that panics, as planned"),
             ToolPlan::Hang => std::future::pending().await,

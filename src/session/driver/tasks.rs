@@ -194,10 +194,6 @@ impl Runner {
 
 fn cancelled_output(call: &ToolCall) -> Executed {
     let text = Outcome::Cancelled.fixed_text();
-    Executed {
-        response: ToolResponse::error(call.id.clone(), call.name.clone(), text),
-        outcome: Outcome::Cancelled,
-        detached: false,
-        detail: None,
-    }
+    let response = ToolResponse::error(call.id.clone(), call.name.clone(), text);
+    Executed::new(response, Outcome::Cancelled)
 }

@@ -186,5 +186,5 @@ pub(crate) enum NeverBegan {
 
 /// An output for a call that did not run.
 pub(crate) fn not_run(response: ToolResponse, outcome: Outcome) -> Executed {
-    Executed { response, outcome, detached: false, detail: None }
+    Executed::new(response, outcome)
 }

@@ -198,6 +198,9 @@ impl ToolExecutor {
             return Some(Target::Host(schema.clone()));
         }
         drop(tools);
+        if !self.offers(name) {
+            return None;
+        }
         self.registry.registered(name).map(Target::Tool)
     }
 }

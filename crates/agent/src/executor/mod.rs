@@ -13,6 +13,7 @@ mod calls;
 mod run;
 
 use std::{
+    collections::BTreeSet,
     fmt,
     sync::{
         Arc, Mutex, RwLock,
@@ -21,13 +22,17 @@ use std::{
     time::Duration,
 };
 
-use antiphon_types::{JsonObject, ToolCall, ToolCallRequest, ToolDefinition, ToolResponse};
+use antiphon_types::{JsonObject, Status, ToolCall, ToolCallRequest, ToolDefinition, ToolResponse};
 use serde::{Deserialize, Serialize};
-use tokio::sync::Semaphore;
+use serde_json::Value;
+use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use self::{admit::HostTools, calls::Calls};
-use crate::{Authorizer, Memory, RegistryError, ToolRegistry, registry::Registered, text::shorten};
+use crate::{
+    Authorizer, CallContext, InvocationContext, Memory, ModelResponseChunk, Part, RegistryError,
+    ToolRegistry, registry::Registered, text::shorten, tool::ToolStream,
+};
 
 pub use self::run::current_session;
 pub(crate) use self::run::{Bodies, CURRENT_SESSION};
@@ -130,6 +135,8 @@ pub enum Outcome {
     Interrupted,
     /// The output was larger than allowed.
     OutputTooLarge,
+    /// The tool waits for somebody's answer: [`Executed::interrupt`] says why.
+    Paused,
 }
 
 impl Outcome {
@@ -147,6 +154,21 @@ impl Outcome {
             Self::Cancelled => "the tool call was cancelled",
             Self::Interrupted => "the tool call was interrupted before it started",
             Self::OutputTooLarge => "the output of the tool is too large",
+            Self::Paused => "the tool waits for somebody's answer and has not done it yet",
+        }
+    }
+
+    /// The canonical code: `None` where nothing went wrong.
+    pub const fn status(self) -> Option<Status> {
+        match self {
+            Self::Success | Self::Paused => None,
+            Self::Error | Self::Panicked => Some(Status::Internal),
+            Self::Denied | Self::NotConfirmed => Some(Status::PermissionDenied),
+            Self::UnknownTool => Some(Status::NotFound),
+            Self::InvalidArguments => Some(Status::InvalidArgument),
+            Self::TimedOut => Some(Status::DeadlineExceeded),
+            Self::Cancelled | Self::Interrupted => Some(Status::Cancelled),
+            Self::OutputTooLarge => Some(Status::ResourceExhausted),
         }
     }
 }
@@ -163,6 +185,14 @@ pub struct RunContext {
     pub memory: Arc<dyn Memory>,
     /// Cancels the call.
     pub cancelled: CancellationToken,
+    /// Who calls, and what the host hands along. Its own deadline and cancellation do not end the
+    /// call: `cancelled` does.
+    pub invocation: InvocationContext,
+    /// The answer to the interrupt of an earlier run of this call: an object, or `true`.
+    pub resumed: Option<Value>,
+    /// The model's input, where the call is run again with another.
+    pub original_input: Option<Value>,
+    pub(crate) stream: Option<ToolStream>,
 }
 
 impl RunContext {
@@ -173,21 +203,64 @@ impl RunContext {
         memory: Arc<dyn Memory>,
         cancelled: CancellationToken,
     ) -> Self {
-        Self { session_id: session_id.into(), turn, memory, cancelled }
+        Self {
+            session_id: session_id.into(),
+            turn,
+            memory,
+            cancelled,
+            invocation: InvocationContext::default(),
+            resumed: None,
+            original_input: None,
+            stream: None,
+        }
+    }
+
+    /// Sets who calls, and what the host hands along.
+    pub fn with_invocation(mut self, invocation: InvocationContext) -> Self {
+        self.invocation = invocation;
+        self
+    }
+
+    /// Sets where the tool's progress goes: as parts of the call `reference`, its `ref` in the
+    /// model's message. The tool waits where the channel is full.
+    pub fn with_stream(
+        mut self,
+        chunks: mpsc::Sender<ModelResponseChunk>,
+        reference: Option<Arc<str>>,
+    ) -> Self {
+        self.stream = Some(ToolStream { chunks, reference });
+        self
     }
 }
 
 /// A call that ran.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Executed {
-    /// The one output.
+    /// The one output, for providers that take objects only: an output that is another value stands
+    /// in it as `{"output": value}`.
     pub response: ToolResponse,
+    /// The output as the tool gave it; `{"error": text}` for failures.
+    pub output: Value,
+    /// What the tool attached to its output.
+    pub parts: Vec<Part>,
+    /// Why the tool waits, where it does: an object, or `true`.
+    pub interrupt: Option<Value>,
     /// How it ended.
     pub outcome: Outcome,
     /// The tool's body goes on although the call is over: it blocks and ignores cancellation.
     pub detached: bool,
     /// What happened, for the host's records; may say more than the output.
     pub detail: Option<String>,
+}
+
+impl Executed {
+    /// A call with this output that no tool made.
+    pub fn new(response: ToolResponse, outcome: Outcome) -> Self {
+        let output = Value::Object(response.response.clone());
+        let (parts, interrupt, detail) = (Vec::new(), None, None);
+        Self { response, output, parts, interrupt, outcome, detached: false, detail }
+    }
 }
 
 /// Bounds over all calls.
@@ -229,6 +302,8 @@ pub struct ToolExecutor {
     registry: Arc<ToolRegistry>,
     authorizer: Option<Arc<dyn Authorizer>>,
     host_tools: Arc<RwLock<HostTools>>,
+    /// The tools that may be called; all, where it is not said.
+    only: Option<Arc<BTreeSet<Arc<str>>>>,
     calls: Arc<Mutex<Calls>>,
     limits: ExecutorLimits,
     slots: Arc<Semaphore>,
@@ -244,6 +319,7 @@ impl ToolExecutor {
             registry,
             authorizer,
             host_tools: Arc::default(),
+            only: None,
             calls: Arc::new(Mutex::new(Calls::new(limits.max_remembered_calls))),
             limits,
             slots: Arc::new(Semaphore::new(limits.max_concurrent)),
@@ -259,6 +335,49 @@ impl ToolExecutor {
         let tools = names.into_iter().map(|name| (name, None)).collect();
         admit::replace(&self.host_tools, tools);
         self
+    }
+
+    /// The same executor for only these of its tools: calls of others are refused as unknown. It
+    /// shares everything else. Errs with the name of a tool that is not registered.
+    pub fn only<'a>(
+        &self,
+        names: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Self, RegistryError> {
+        let mut only = BTreeSet::new();
+        for name in names {
+            let name: Arc<str> = name.into();
+            if !self.offers(&name) || self.registry.registered(&name).is_none() {
+                return Err(RegistryError::Unknown(name));
+            }
+            only.insert(name);
+        }
+        Ok(Self { only: Some(Arc::new(only)), ..self.clone() })
+    }
+
+    /// The same executor for calls whose ids have nothing to do with those of before. It shares
+    /// registry, policy and slots.
+    pub fn with_new_ids(&self) -> Self {
+        let calls = Arc::new(Mutex::new(Calls::new(self.limits.max_remembered_calls)));
+        Self { calls, ..self.clone() }
+    }
+
+    /// What models are told of the tools whose calls it runs, by name in byte order.
+    pub fn definitions(&self) -> Vec<ToolDefinition> {
+        let mut definitions = self.registry.definitions();
+        definitions.retain(|definition| self.offers(&definition.name));
+        definitions
+    }
+
+    /// Decides over a call of a text turn: beside the caller's task where there is a policy to ask.
+    pub(crate) async fn admit_text(&self, cx: &CallContext, request: ToolCallRequest) -> Admission {
+        match self.authorizer {
+            Some(_) => self.admit_within(cx, request, self.limits.authorize_deadline).await,
+            None => self.admit(cx, request),
+        }
+    }
+
+    fn offers(&self, name: &str) -> bool {
+        self.only.as_ref().is_none_or(|only| only.contains(name))
     }
 
     /// Sets the bounds. Calls of before are forgotten.

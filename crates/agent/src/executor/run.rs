@@ -10,6 +10,7 @@ use std::{
 };
 
 use antiphon_types::{JsonObject, Status, ToolCall, ToolResponse};
+use serde_json::Value;
 use tokio::{
     sync::OwnedSemaphorePermit,
     task::{JoinError, JoinHandle},
@@ -22,8 +23,8 @@ use super::{
     apart::Apart,
 };
 use crate::{
-    CallContext, Denial, ToolContext, ToolError, Verdict, json::serialized_len,
-    registry::Registered, text::shorten,
+    CallContext, Denial, Part, ToolContext, ToolError, Verdict, json::serialized_len,
+    registry::Registered, text::shorten, tool::Attached,
 };
 
 impl ToolExecutor {
@@ -90,6 +91,7 @@ impl ToolExecutor {
         }
         let Again { call, original, confirmed, question } = again;
         let mut context = CallContext::new(cx.session_id.clone(), cx.turn, cx.memory.clone());
+        context.invocation = cx.invocation.clone();
         context.confirmed = confirmed;
         context.waited = true;
         // The policy sees what it saw the first time: the model's arguments.
@@ -117,11 +119,9 @@ impl ToolExecutor {
             Verdict::Confirm { .. } => {
                 Err(End::of(Outcome::Denied, "the policy wants a confirmation now"))
             }
-            Verdict::Deny(denial) => Err(End {
-                outcome: Outcome::Denied,
-                output: Err(denial.to_model),
-                detail: Some(denial.reason),
-            }),
+            Verdict::Deny(denial) => {
+                Err(End { output: Err(denial.to_model), ..End::of(Outcome::Denied, denial.reason) })
+            }
         }
     }
 
@@ -136,12 +136,19 @@ impl ToolExecutor {
         mut timeout: Pin<Box<Sleep>>,
     ) -> (End, bool) {
         let bodies = Arc::new(Bodies::new(slot));
+        let attached = Arc::new(Attached::new(registered.limits.max_attached_bytes));
         let context = ToolContext {
             session_id: cx.session_id,
             call_id: call.id.clone(),
             turn: cx.turn,
             memory: cx.memory,
             cancelled: cancelled.clone(),
+            invocation: cx.invocation,
+            resumed: cx.resumed.map(Arc::new),
+            original_input: cx.original_input.map(Arc::new),
+            tool: call.name.clone(),
+            stream: cx.stream,
+            attached: attached.clone(),
             bodies: bodies.clone(),
         };
         let task = tokio::spawn({
@@ -152,7 +159,7 @@ impl ToolExecutor {
                     return End::of(Outcome::Cancelled, "cancelled before it started");
                 };
                 let result = Apart::new(registered.tool.invoke(context, args)).await;
-                End::of_result(result, registered.limits.max_output_bytes)
+                End::of_result(result, registered.limits.max_output_bytes).with_parts(&attached)
             })
         });
         let mut task = Body { task, bodies, detached: self.detached.clone() };
@@ -255,6 +262,11 @@ impl Bodies {
         Some(Running(self.clone()))
     }
 
+    /// Whether the call is over.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.lock().closed
+    }
+
     fn close(&self) -> bool {
         let mut state = self.lock();
         state.closed = true;
@@ -302,31 +314,40 @@ impl Drop for Running {
 struct End {
     outcome: Outcome,
     /// The output, or the error's text; `None` is the outcome's fixed one.
-    output: Result<JsonObject, Option<String>>,
+    output: Result<Value, Option<String>>,
+    parts: Vec<Part>,
+    interrupt: Option<Value>,
     detail: Option<String>,
 }
 
 impl End {
     fn of(outcome: Outcome, detail: impl Into<String>) -> Self {
-        Self { outcome, output: Err(None), detail: Some(detail.into()) }
+        let (parts, interrupt) = (Vec::new(), None);
+        Self { outcome, output: Err(None), parts, interrupt, detail: Some(detail.into()) }
     }
 
-    fn of_result(result: Result<JsonObject, ToolError>, max_bytes: usize) -> Self {
+    fn of_result(result: Result<Value, ToolError>, max_bytes: usize) -> Self {
         match result {
             Ok(output) => match serialized_len(&output) {
-                bytes if bytes > max_bytes => {
-                    let text = format!(
-                        "the output of the tool is too large: {bytes} bytes, at most {max_bytes}"
-                    );
-                    Self {
-                        outcome: Outcome::OutputTooLarge,
-                        output: Err(Some(text.clone())),
-                        detail: Some(text),
-                    }
-                }
-                _ => Self { outcome: Outcome::Success, output: Ok(output), detail: None },
+                bytes if bytes > max_bytes => Self::too_large("output", bytes, max_bytes),
+                _ => Self {
+                    outcome: Outcome::Success,
+                    output: Ok(output),
+                    parts: Vec::new(),
+                    interrupt: None,
+                    detail: None,
+                },
+            },
+            Err(ToolError { interrupt: Some(data), .. }) => match serialized_len(&data) {
+                bytes if bytes > max_bytes => Self::too_large("interrupt", bytes, max_bytes),
+                _ => Self {
+                    interrupt: Some(data),
+                    ..Self::of(Outcome::Paused, "the tool waits for an answer")
+                },
             },
             Err(error) => Self {
+                parts: Vec::new(),
+                interrupt: None,
                 outcome: match error.status {
                     _ if error.too_large => Outcome::OutputTooLarge,
                     // A tool that keeps the time itself may say more than a fixed text.
@@ -336,6 +357,22 @@ impl End {
                 output: Err((!error.private).then(|| error.message.clone())),
                 detail: Some(shorten(&error.message, MAX_ERROR_BYTES)),
             },
+        }
+    }
+
+    fn too_large(what: &str, bytes: usize, max: usize) -> Self {
+        let text = format!("the {what} of the tool is too large: {bytes} bytes, at most {max}");
+        Self { output: Err(Some(text.clone())), ..Self::of(Outcome::OutputTooLarge, text) }
+    }
+
+    /// Adds what the tool attached, where it has an output.
+    fn with_parts(self, attached: &Attached) -> Self {
+        if self.outcome != Outcome::Success {
+            return self;
+        }
+        match attached.take() {
+            Ok(parts) => Self { parts, ..self },
+            Err(bytes) => Self::too_large("attached content", bytes, attached.max_bytes()),
         }
     }
 
@@ -349,15 +386,21 @@ impl End {
     }
 
     fn into_executed(self, call: ToolCall, registered: &Registered, detached: bool) -> Executed {
+        let Self { outcome, output, parts, interrupt, detail } = self;
         let ToolCall { id, name, .. } = call;
-        let mut response = match self.output {
-            Ok(output) => ToolResponse::new(id, name, output),
+        let mut response = match &output {
+            Ok(Value::Object(output)) => ToolResponse::new(id, name, output.clone()),
+            Ok(value) => {
+                let object = JsonObject::from_iter([("output".to_owned(), value.clone())]);
+                ToolResponse::new(id, name, object)
+            }
             Err(text) => {
-                let text = text.as_deref().unwrap_or(self.outcome.fixed_text());
+                let text = text.as_deref().unwrap_or(outcome.fixed_text());
                 ToolResponse::error(id, name, shorten(text, MAX_ERROR_BYTES))
             }
         };
         response.scheduling = registered.scheduling;
-        Executed { response, outcome: self.outcome, detached, detail: self.detail }
+        let output = output.unwrap_or_else(|_| Value::Object(response.response.clone()));
+        Executed { response, output, parts, interrupt, outcome, detached, detail }
     }
 }

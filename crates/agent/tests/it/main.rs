@@ -4,6 +4,7 @@
 mod agent;
 mod chat;
 mod executor;
+mod generate;
 mod memory;
 mod message;
 mod model;
@@ -12,3 +13,4 @@ mod registry;
 mod state;
 mod store;
 mod support;
+mod tool;

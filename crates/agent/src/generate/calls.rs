@@ -1,0 +1,302 @@
+//! One round of tools: the calls of a message of the model, at the same time.
+
+use std::{collections::HashMap, sync::Arc};
+
+use antiphon_types::{ToolArguments, ToolCallRequest};
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use super::{ToolErrors, run::Run};
+use crate::{
+    Admission, CallContext, Executed, Memory, Message, ModelReply, ModelResponseChunk, Outcome,
+    Part, Refused, RunContext, RuntimeError, ScopedMemory, ToolExecutor, ToolRegistry,
+    message::ToolResponse,
+};
+
+/// Chunks of tools that wait for a slow reader; the tools wait beyond.
+const PROGRESS_BUFFER: usize = 16;
+
+/// A message of the model, with what is to be done about its tool requests.
+pub(super) struct Round {
+    pub(super) message: Message,
+    pub(super) calls: Vec<Call>,
+    /// Responses that are there already, by the index of the request's part.
+    pub(super) settled: Vec<(usize, Part)>,
+}
+
+/// A call to be run.
+pub(super) struct Call {
+    /// The index of its part.
+    pub(super) part: usize,
+    pub(super) name: Arc<str>,
+    pub(super) reference: Option<Arc<str>>,
+    pub(super) arguments: ToolArguments,
+    pub(super) restart: Option<Restart>,
+}
+
+/// What is different about a call that runs again.
+#[derive(Default)]
+pub(super) struct Restart {
+    pub(super) resumed: Option<Value>,
+    pub(super) original_input: Option<Value>,
+    /// What the user said to the question of policy or tool, where there was one.
+    pub(super) confirmed: Option<bool>,
+}
+
+/// How a round ended.
+pub(super) enum RoundEnd {
+    /// All calls have an output.
+    Finished { message: Message, responses: Vec<Part> },
+    /// Some wait: `interrupts` are their requests.
+    Interrupted { message: Message, interrupts: Vec<Part> },
+}
+
+enum CallEnd {
+    Output { output: Value, parts: Vec<Part>, failure: Option<RuntimeError> },
+    Paused { interrupt: Value, confirmed: bool },
+}
+
+impl Round {
+    /// The calls of a new message.
+    pub(super) fn of_reply(mut reply: ModelReply) -> Self {
+        let calls = std::mem::take(&mut reply.tool_calls);
+        let mut message = reply.into_message();
+        let requests = message.content.iter_mut().enumerate();
+        let mut requests = requests.filter(|(_, part)| part.as_tool_request().is_some());
+        let calls = calls.into_iter().zip(&mut requests).map(|(call, (part, request))| {
+            // These notes are the runtime's; a model cannot make them.
+            NOTES.iter().for_each(|note| remove_note(request, note));
+            let reference = (!call.id.is_empty()).then_some(call.id);
+            let (name, arguments) = (call.name, call.arguments);
+            Call { part, name, reference, arguments, restart: None }
+        });
+        let calls = calls.collect();
+        Self { message, calls, settled: Vec::new() }
+    }
+
+    /// The round with the ends of its calls.
+    fn end(self, ends: Vec<(usize, CallEnd)>) -> RoundEnd {
+        let Self { mut message, mut settled, .. } = self;
+        let mut paused = Vec::new();
+        for (part, end) in ends {
+            match end {
+                CallEnd::Output { output, parts, .. } => {
+                    if let Some(request) = message.content[part].as_tool_request() {
+                        let (name, id) = (request.name.clone(), request.id.clone());
+                        let mut response = ToolResponse::new(name, id, output);
+                        response.content = (!parts.is_empty()).then_some(parts);
+                        settled.push((part, Part::new(crate::PartKind::ToolResponse(response))));
+                    }
+                }
+                CallEnd::Paused { interrupt, confirmed } => {
+                    paused.push(part);
+                    let request = &mut message.content[part];
+                    let notes = request.metadata.get_or_insert_default();
+                    notes.insert("interrupt".into(), interrupt);
+                    if confirmed {
+                        notes.insert("confirmed".into(), true.into());
+                    }
+                }
+            }
+        }
+        settled.sort_by_key(|(part, _)| *part);
+        for (part, _) in &settled {
+            resolve(&mut message.content[*part]);
+        }
+        if paused.is_empty() {
+            let responses = settled.into_iter().map(|(_, response)| response).collect();
+            return RoundEnd::Finished { message, responses };
+        }
+        for (part, response) in settled {
+            keep_output(&mut message.content[part], response);
+        }
+        paused.sort_unstable();
+        let interrupts = paused.into_iter().map(|part| message.content[part].clone()).collect();
+        RoundEnd::Interrupted { message, interrupts }
+    }
+}
+
+impl Run {
+    /// Runs the calls at the same time. The outputs are in the order of the requests.
+    pub(super) async fn run_calls(&mut self, mut round: Round) -> Result<RoundEnd, RuntimeError> {
+        let (progress, mut chunks) = mpsc::channel(PROGRESS_BUFFER);
+        let progress = self.is_streaming().then_some(progress);
+        let lane = Lane::new(self, progress);
+        let fails = self.request.tool_errors == ToolErrors::Fail;
+
+        let mut ids = CallIds::default();
+        let running = std::mem::take(&mut round.calls).into_iter().map(|call| {
+            let id = ids.of(&call);
+            let (lane, part) = (lane.clone(), call.part);
+            async move { (part, lane.run(call, id).await) }
+        });
+        let mut running: FuturesUnordered<_> = running.collect();
+        drop(lane);
+        let mut ends = Vec::with_capacity(running.len());
+        while !running.is_empty() {
+            tokio::select! {
+                biased;
+                Some(chunk) = chunks.recv() => self.send_chunk(chunk).await,
+                Some(end) = running.next() => match end {
+                    (_, CallEnd::Output { failure: Some(error), .. }) if fails => return Err(error),
+                    end => ends.push(end),
+                },
+            }
+        }
+        drop(running);
+        while let Ok(chunk) = chunks.try_recv() {
+            self.send_chunk(chunk).await;
+        }
+        Ok(round.end(ends))
+    }
+}
+
+/// What all calls of a round share.
+#[derive(Clone)]
+struct Lane {
+    executor: ToolExecutor,
+    context: CallContext,
+    progress: Option<mpsc::Sender<ModelResponseChunk>>,
+}
+
+impl Lane {
+    fn new(run: &Run, progress: Option<mpsc::Sender<ModelResponseChunk>>) -> Self {
+        let executor = match &run.request.tools {
+            Some(tools) => tools.with_new_ids(),
+            None => ToolExecutor::new(Arc::new(ToolRegistry::new()), None),
+        };
+        let session = run.cx.session_access().map(|session| session.session_id());
+        let session = session.unwrap_or_default();
+        let memory: Arc<dyn Memory> = match &*session {
+            "" => run.request.memory.clone(),
+            id => Arc::new(ScopedMemory::new(run.request.memory.clone(), id)),
+        };
+        let turn = run.cx.turn().map_or(1, |turn| turn.turn_index + 1);
+        let mut context = CallContext::new(session, turn, memory);
+        context.invocation = run.cx.clone();
+        Self { executor, context, progress }
+    }
+
+    /// Runs one call to its end.
+    async fn run(self, call: Call, id: Arc<str>) -> CallEnd {
+        let Self { executor, mut context, progress } = self;
+        let Call { name, reference, arguments, restart, .. } = call;
+        let restart = restart.unwrap_or_default();
+        let request = ToolCallRequest { id, name: name.clone(), arguments };
+        if restart.confirmed == Some(false) {
+            let reason = "the user was asked and did not confirm it";
+            return refused(&name, executor.refuse(&request, Outcome::NotConfirmed, reason));
+        }
+        context.confirmed = restart.confirmed == Some(true);
+        let admitted = match executor.admit_text(&context, request).await {
+            Admission::Run(admitted) => admitted,
+            Admission::Refused(refusal) => return refused(&name, refusal),
+            // Whoever called the generation answers it.
+            Admission::Host(_) => return paused(json!(true), false),
+            Admission::Confirm { read_back, .. } => {
+                return paused(json!({ "confirm": read_back }), false);
+            }
+            Admission::Duplicate => return duplicate(&name),
+        };
+        let cancelled = context.invocation.cancellation().child_token();
+        let CallContext { session_id, turn, memory, invocation, confirmed, .. } = context;
+        let mut cx = RunContext::new(session_id, turn, memory, cancelled);
+        cx.invocation = invocation;
+        cx.resumed = restart.resumed;
+        cx.original_input = restart.original_input;
+        if let Some(progress) = progress {
+            cx = cx.with_stream(progress, reference);
+        }
+        match executor.run(admitted, cx).await {
+            Executed { interrupt: Some(interrupt), .. } => paused(interrupt, confirmed),
+            Executed { output, parts, outcome, detail, .. } => {
+                CallEnd::Output { output, parts, failure: failure(&name, outcome, detail) }
+            }
+        }
+    }
+}
+
+/// The executor's ids of a round's calls. The `ref` of a part is unique within its message at most,
+/// and may be missing.
+#[derive(Default)]
+struct CallIds {
+    taken: HashMap<Arc<str>, Arc<str>>,
+}
+
+impl CallIds {
+    /// The same call twice has the same id: the executor refuses the second.
+    fn of(&mut self, call: &Call) -> Arc<str> {
+        if let Some(reference) = &call.reference {
+            let tool = self.taken.entry(reference.clone()).or_insert_with(|| call.name.clone());
+            if *tool == call.name {
+                return reference.clone();
+            }
+        }
+        crate::id::new_id()
+    }
+}
+
+fn paused(interrupt: Value, confirmed: bool) -> CallEnd {
+    CallEnd::Paused { interrupt, confirmed }
+}
+
+fn refused(name: &str, refused: Refused) -> CallEnd {
+    let Refused { response, outcome, reason, .. } = refused;
+    let output = Value::Object(response.response);
+    CallEnd::Output { output, parts: Vec::new(), failure: failure(name, outcome, Some(reason)) }
+}
+
+fn duplicate(name: &str) -> CallEnd {
+    let text = "the message has another call of this tool with the same id; it was run once";
+    let failure = failure(name, Outcome::InvalidArguments, Some(text.into()));
+    CallEnd::Output { output: json!({ "error": text }), parts: Vec::new(), failure }
+}
+
+fn failure(name: &str, outcome: Outcome, detail: Option<String>) -> Option<RuntimeError> {
+    let status = outcome.status()?;
+    let detail = detail.unwrap_or_else(|| outcome.fixed_text().into());
+    Some(RuntimeError::new(status, format!("tool {name:?}: {detail}")))
+}
+
+/// What the runtime notes on tool requests.
+const NOTES: [&str; 7] = [
+    "interrupt",
+    "pendingOutput",
+    "pendingContent",
+    "resolvedInterrupt",
+    "resumed",
+    "replacedInput",
+    "confirmed",
+];
+
+/// The request has its response: nothing waits any more.
+fn resolve(request: &mut Part) {
+    remove_note(request, "pendingOutput");
+    remove_note(request, "pendingContent");
+    if let Some(notes) = &mut request.metadata
+        && let Some(interrupt) = notes.remove("interrupt")
+    {
+        notes.insert("resolvedInterrupt".into(), interrupt);
+    }
+}
+
+/// The response has to wait for those of the calls beside it. It is kept with the request, and its
+/// call will not run again.
+fn keep_output(request: &mut Part, response: Part) {
+    let crate::PartKind::ToolResponse(response) = response.kind else { return };
+    let notes = request.metadata.get_or_insert_default();
+    notes.insert("pendingOutput".into(), response.output.unwrap_or_default());
+    if let Some(Ok(content)) = response.content.map(serde_json::to_value) {
+        notes.insert("pendingContent".into(), content);
+    }
+}
+
+fn remove_note(part: &mut Part, note: &str) {
+    if let Some(notes) = &mut part.metadata {
+        notes.remove(note);
+        if notes.is_empty() {
+            part.metadata = None;
+        }
+    }
+}
