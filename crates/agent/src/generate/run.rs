@@ -55,10 +55,9 @@ impl Run {
         // One place ends whatever is waited for; it is dropped, and with it model and tools.
         let ended = tokio::select! {
             biased;
-            status = cx.ended() => Err(match status {
-                Status::DeadlineExceeded => RuntimeError::DeadlineExceeded("generation".into()),
-                _ => RuntimeError::Cancelled("generation".into()),
-            }),
+            status = cx.ended() => {
+                Err(RuntimeError::ended(status, "the caller stopped the generation"))
+            }
             ended = self.turns() => ended,
         };
         match ended {
@@ -74,10 +73,11 @@ impl Run {
                 "there is nothing to generate from: give a prompt or messages".into(),
             ));
         }
-        if !self.request.resume.respond.is_empty() || !self.request.resume.restart.is_empty() {
-            if let Some(interrupted) = self.take_up().await? {
-                return Ok(interrupted);
-            }
+        let resume = &self.request.resume;
+        if !(resume.respond.is_empty() && resume.restart.is_empty())
+            && let Some(interrupted) = self.take_up().await?
+        {
+            return Ok(interrupted);
         }
         let mut rounds = 0;
         loop {
