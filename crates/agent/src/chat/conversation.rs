@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{
     AgentError, AgentResponse, AgentTransport, AgentTurn, api,
-    driver::{Shared, drive},
+    driver::{Shared, drive, refresh},
     local::Local,
     transport::typed_custom,
 };
@@ -105,9 +105,9 @@ impl<S: State> AgentChat<S> {
     }
 
     /// Reads what the current snapshot holds, where there is one: what was said and produced by
-    /// work in the background, and by tools in between.
+    /// work in the background, and by tools in between. Fails while a turn is under way.
     pub async fn refresh(&self) -> Result<(), RuntimeError> {
-        self.shared.refresh(&self.cx).await
+        refresh(&self.shared, &self.cx).await
     }
 
     /// The snapshot that the next turn goes on from.

@@ -75,6 +75,17 @@ impl Shared {
     }
 }
 
+/// [`Shared::refresh`] between turns; an error while one is under way.
+pub(super) async fn refresh(
+    shared: &Arc<Shared>,
+    cx: &InvocationContext,
+) -> Result<(), RuntimeError> {
+    match Slot::take(shared.clone()) {
+        Some(_slot) => shared.refresh(cx).await,
+        None => Err(busy().into()),
+    }
+}
+
 /// What comes of a turn, in order: any number of chunks, then the end.
 pub(super) enum Event {
     Chunk { raw: AgentStreamChunk, custom: Option<Arc<Value>>, accumulated: Accumulated },
@@ -129,7 +140,8 @@ struct Slot {
 impl Slot {
     fn take(shared: Arc<Shared>) -> Option<Self> {
         let free = !shared.busy.swap(true, Ordering::Acquire);
-        free.then_some(Self { shared, before: None })
+        // Not made where it is not free: its end would make it free.
+        free.then(|| Self { shared, before: None })
     }
 
     fn put_back(&mut self) {
@@ -317,10 +329,7 @@ impl Outcome {
 
     /// Of a turn that was begun while another was under way.
     fn busy() -> Self {
-        Self::apart(AgentErrorDetails::new(
-            Status::FailedPrecondition,
-            "the chat is at a turn already: wait for its response, or abort it",
-        ))
+        Self::apart(busy())
     }
 
     /// Of a turn that ended without saying how.
@@ -333,6 +342,13 @@ impl Outcome {
         let completed = Completed::new(&Local::default(), failed(error.clone()));
         Self { completed, error: Some(error) }
     }
+}
+
+fn busy() -> AgentErrorDetails {
+    AgentErrorDetails::new(
+        Status::FailedPrecondition,
+        "the chat is at a turn already: wait for its response, or abort it",
+    )
 }
 
 fn failed(error: AgentErrorDetails) -> AgentOutput {

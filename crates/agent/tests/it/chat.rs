@@ -1,4 +1,5 @@
 mod in_process;
+mod interleaved;
 mod recorded;
 mod replay;
 mod scripted;

@@ -48,8 +48,8 @@ const SETTLED: [SnapshotStatus; 3] =
 pub(super) async fn heartbeat_advances_only_heartbeat_at(bench: Bench) -> Checked {
     let mut expected = bench.put("row", bench.pending()).await?;
     for status in [SnapshotStatus::Pending, SnapshotStatus::Aborting] {
-        bench.change("row", |row| Some(aborting_if(status, row))).await?;
-        expected = aborting_if(status, &expected);
+        bench.change("row", |row| Some(with_status(status, row))).await?;
+        expected = with_status(status, &expected);
         let now = bench.now();
         bench.change("row", |row| beaten(row, now)).await?;
         expected.heartbeat_at = Some(now);
@@ -58,7 +58,7 @@ pub(super) async fn heartbeat_advances_only_heartbeat_at(bench: Bench) -> Checke
     Ok(())
 }
 
-fn aborting_if(status: SnapshotStatus, row: &SessionSnapshot) -> SessionSnapshot {
+fn with_status(status: SnapshotStatus, row: &SessionSnapshot) -> SessionSnapshot {
     SessionSnapshot { status: Some(status), ..row.clone() }
 }
 

@@ -25,7 +25,7 @@ use self::bench::{Bench, Failure};
 use super::SessionStore;
 
 mod bench;
-mod chain;
+mod chains;
 mod latest;
 mod lifecycle;
 mod metadata;
@@ -225,7 +225,7 @@ cases! {
         finalize_lands_state_and_clears_heartbeat
         finalize_skips_settled_row
     }
-    chain {
+    chains {
         linear_chain_reads_back_every_row
         branches_read_back_independently
         leaf_rewrite_keeps_ancestors

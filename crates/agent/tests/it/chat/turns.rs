@@ -66,6 +66,7 @@ async fn one_turn_runs_at_a_time() {
     let error = chat.clone().send("me too").await.unwrap_err();
     assert_eq!(error.status(), Status::FailedPrecondition);
     assert_eq!(error.response().messages().len(), 0);
+    assert_eq!(chat.refresh().await.unwrap_err().status(), Status::FailedPrecondition);
     // That did not touch the one that runs.
     turn.response().await.unwrap();
     assert_eq!(texts(&chat), ["hi", "Yes."]);

@@ -290,9 +290,9 @@ async fn a_store_that_merges_instead_of_replacing_is_found() {
 async fn a_store_whose_rows_share_one_state_is_found() {
     let report = report(Fault::AliasesBySession).await;
     for name in [
-        "chain_linear_chain_reads_back_every_row",
-        "chain_branches_read_back_independently",
-        "chain_leaf_rewrite_keeps_ancestors",
+        "chains_linear_chain_reads_back_every_row",
+        "chains_branches_read_back_independently",
+        "chains_leaf_rewrite_keeps_ancestors",
     ] {
         assert!(report.failed().contains(&name), "{report}");
     }
