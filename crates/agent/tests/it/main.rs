@@ -5,6 +5,7 @@ mod agent;
 mod chat;
 mod executor;
 mod generate;
+mod genkit;
 mod memory;
 mod message;
 mod model;

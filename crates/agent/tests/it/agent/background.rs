@@ -49,7 +49,7 @@ async fn detach_suspends_turn_snapshots_and_processes_queue() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn run_detached_gives_a_task() {
+async fn detach_pending_then_complete() {
     let agent = stored();
     let task = agent.run_detached(&cx(), "nap", fresh()).await.unwrap();
     assert_eq!(task.poll().await.unwrap().status(), SnapshotStatus::Pending);
@@ -63,6 +63,57 @@ async fn run_detached_gives_a_task() {
     let handle = agent.handle();
     let raw = handle.task(&cx(), task.snapshot_id().clone()).wait().await.unwrap();
     assert_eq!(raw.state.unwrap().custom.unwrap()["heard"][0], "nap");
+}
+
+#[tokio::test(start_paused = true)]
+async fn detach_after_prior_turns_chains_parent() {
+    let agent = stored();
+    let mut connection = agent.connect(&cx(), fresh()).await.unwrap();
+    connection.send_text("one").await.unwrap();
+    let mut first = None;
+    while first.is_none() {
+        first = connection.next_chunk().await.unwrap().turn_end.and_then(|end| end.snapshot_id);
+    }
+    connection.send(AgentInput::text("two").detached()).await.unwrap();
+    let id = connection.output().await.unwrap().snapshot_id.unwrap();
+    assert_eq!(agent.get_snapshot(&cx(), id.clone()).await.unwrap().parent_id, first);
+    assert_eq!(agent.wait_for_snapshot(&cx(), id).await.unwrap().parent_id, first, "kept");
+}
+
+#[tokio::test(start_paused = true)]
+async fn detach_finalize_respects_concurrent_abort() {
+    let agent = stored();
+    let task = agent.run_detached(&cx(), "nap", fresh()).await.unwrap();
+    // The turn ends well in the very moment in which it is told to stop.
+    sleep(Duration::from_secs(5) - Duration::from_millis(1)).await;
+    task.abort().await.unwrap();
+    let row = task.wait().await.unwrap();
+    assert_eq!(row.status(), SnapshotStatus::Aborted);
+    assert_eq!(row.finish_reason, Some(AgentFinishReason::Aborted));
+    assert_eq!(texts(&row.state.unwrap()), ["nap", "heard nap"], "what was committed is kept");
+}
+
+#[tokio::test(start_paused = true)]
+async fn abort_pending_snapshot_atomic_and_idempotent() {
+    let agent = stored();
+    let task = agent.run_detached(&cx(), "slow", fresh()).await.unwrap();
+    let aborts = futures_util::future::join_all((0..8).map(|_| task.abort())).await;
+    let aborting = Some(SnapshotStatus::Aborting);
+    assert!(aborts.into_iter().all(|status| status.unwrap() == aborting));
+    let before = task.poll().await.unwrap();
+    task.abort().await.unwrap();
+    assert_eq!(task.poll().await.unwrap().updated_at, before.updated_at, "rewritten as it was");
+    assert_eq!(task.wait().await.unwrap().status(), SnapshotStatus::Aborted);
+}
+
+#[tokio::test(start_paused = true)]
+async fn abort_no_op_on_terminal() {
+    let agent = stored();
+    let output = agent.run_text(&cx(), "one", fresh()).await.unwrap();
+    let id = output.snapshot_id.unwrap();
+    let before = agent.get_snapshot(&cx(), id.clone()).await.unwrap();
+    assert_eq!(agent.abort(&cx(), &id).await.unwrap(), Some(SnapshotStatus::Completed));
+    assert_eq!(agent.get_snapshot(&cx(), id).await.unwrap(), before);
 }
 
 #[tokio::test(start_paused = true)]
@@ -108,7 +159,7 @@ async fn detach_suppresses_chunks_from_the_detached_turn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn background_work_outlives_its_caller() {
+async fn detach_background_work_survives_action_return() {
     let agent = stored();
     let stop = CancellationToken::new();
     let caller =
@@ -119,7 +170,7 @@ async fn background_work_outlives_its_caller() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn client_disconnect_before_detach_cancels() {
+async fn detach_client_disconnect_before_detach_cancels() {
     let agent = stored();
     let connection = agent.connect(&cx(), AgentInit::session("s")).await.unwrap();
     connection.send_text("slow").await.unwrap();
@@ -131,7 +182,7 @@ async fn client_disconnect_before_detach_cancels() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn abort_stops_the_flow_and_settles_with_what_was_committed() {
+async fn detach_abort_stops_flow() {
     let agent = stored();
     let mut connection = agent.connect(&cx(), fresh()).await.unwrap();
     connection.send_text("one").await.unwrap();
@@ -180,7 +231,7 @@ async fn a_store_whose_subscription_ends_is_asked_by_heartbeats() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn flow_errors_become_the_rows_error() {
+async fn detach_flow_errors_becomes_error() {
     let agent = stored();
     let mut connection = agent.connect(&cx(), fresh()).await.unwrap();
     connection.send_text("one").await.unwrap();
@@ -199,7 +250,7 @@ async fn flow_errors_become_the_rows_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_heartbeat_advances_only_itself() {
+async fn heartbeat_beat_advances_heartbeat_not_updated_at() {
     let agent = stored();
     let task = agent.run_detached(&cx(), "slow", fresh()).await.unwrap();
     let first = task.poll().await.unwrap();
@@ -212,7 +263,7 @@ async fn a_heartbeat_advances_only_itself() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn detach_waits_for_an_in_flight_turn_snapshot() {
+async fn detach_waits_for_in_flight_turn_snapshot() {
     let agent = stored();
     let mut connection = agent.connect(&cx(), fresh()).await.unwrap();
     connection.send_text("nap").await.unwrap();
@@ -239,7 +290,7 @@ async fn a_detach_alone_is_no_turn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_row_takes_the_reason_of_the_result() {
+async fn detach_completed_honors_result_override() {
     let agent = Agent::<u32>::custom("reasons", |_cx, _, runner| async move {
         runner.run(|_, _| async { Ok(TurnResult::default()) }).await?;
         Ok(AgentResult { finish_reason: Some(AgentFinishReason::Length), ..Default::default() })
@@ -276,7 +327,7 @@ async fn the_end_of_the_work_is_written_once_the_store_is_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_died_shows_as_expired() {
+async fn get_snapshot_action_stale_is_expired() {
     let agent = stored();
     let task = agent.run_detached(&cx(), "slow", fresh()).await.unwrap();
     let raw =
@@ -295,7 +346,7 @@ async fn a_worker_that_died_shows_as_expired() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_artifact_sent_after_the_detach_is_in_the_row() {
+async fn detach_send_artifact_post_detach_lands_in_snapshot() {
     let agent = Agent::<Log>::custom("late", |_cx, responder, runner| async move {
         runner
             .run(|_, _| async {

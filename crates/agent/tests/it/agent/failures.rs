@@ -171,7 +171,7 @@ async fn fn_panic_resolves_as_failed_output() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_that_stops_gets_the_error_and_where_to_go_on() {
+async fn client_cancel_mid_stream() {
     let agent = stored();
     let stop = CancellationToken::new();
     let mut connection =
@@ -209,7 +209,7 @@ async fn a_deadline_stops_like_its_caller() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn output_unblocks_on_cancel_of_a_function_that_does_not_listen() {
+async fn output_unblocks_on_cancel() {
     let agent = stored();
     let begun = Instant::now();
     let cx = cx().with_deadline(begun + Duration::from_secs(1));
@@ -242,7 +242,7 @@ impl Drop for Dropped {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dropped_connection_cancels_its_run_and_leaves_no_task() {
+async fn cancel_during_stream_releases_task() {
     let dropped = Arc::new(CancellationToken::new());
     let agent = Agent::<u32>::custom("left", {
         let dropped = dropped.clone();

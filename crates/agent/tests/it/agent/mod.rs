@@ -1,6 +1,7 @@
 //! Agents from outside: turns, snapshots, streams, work in the background.
 
 mod background;
+mod dropped;
 mod failures;
 mod flaky;
 mod floor;

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 use super::{FlakyStore, cx, fresh, scripted, stored};
 
 #[tokio::test(start_paused = true)]
-async fn store_operations_of_an_agent_without_store() {
+async fn get_snapshot_action_no_store() {
     let agent = scripted().build();
     for error in [
         agent.get_snapshot(&cx(), "a").await.unwrap_err(),
@@ -55,7 +55,7 @@ async fn empty_and_unknown_ids() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn actions_in_json() {
+async fn companion_actions_in_json() {
     let agent = stored();
     let output = agent.run_text(&cx(), "one", AgentInit::session("s")).await.unwrap();
     let id = output.snapshot_id.unwrap();
@@ -88,7 +88,7 @@ async fn actions_in_json() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn abort_is_gated_on_a_store_that_tells_of_changes() {
+async fn abort_action_gated_on_capabilities() {
     let agent = scripted().store(FlakyStore::mute()).build();
     let handle = agent.handle();
     assert!(handle.action(AgentAction::Abort).is_none());
@@ -121,7 +121,7 @@ async fn a_wait_polls_where_the_store_cannot_tell() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_rides_out_three_failed_reads_and_no_more() {
+async fn wait_retry_budget() {
     let store = Arc::new(FlakyStore::default());
     let agent = scripted().shared_store(store.clone() as Arc<dyn SessionStore>).build();
     let task = agent.run_detached(&cx(), "slow", fresh()).await.unwrap();

@@ -15,7 +15,7 @@ async fn refused(init: Value, store: bool) -> RuntimeError {
 }
 
 #[tokio::test(start_paused = true)]
-async fn init_failures_fail_the_call() {
+async fn init_failure_fails_action_with_status() {
     let state = json!({"messages": []});
     let both = json!({"state": state, "sessionId": "s"});
     for (init, store, status) in [
@@ -40,12 +40,42 @@ async fn init_failures_fail_the_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_session_may_have_any_id() {
+async fn resume_from_session_id_new_conversation() {
     let agent = stored();
     let output = agent.run_text(&cx(), "one", AgentInit::session("meine sitzung/7")).await.unwrap();
     assert_eq!(output.session_id.as_deref(), Some("meine sitzung/7"));
     let latest = agent.get_latest_snapshot(&cx(), "meine sitzung/7").await.unwrap();
     assert_eq!(Some(latest.snapshot_id), output.snapshot_id);
+}
+
+#[tokio::test(start_paused = true)]
+async fn json_init_rejects_unknown_fields() {
+    let agent = stored();
+    let init = json!({"sessionId": "s", "snapshotID": "misspelt"});
+    let error = agent.connect_json(&cx(), init).await.unwrap_err();
+    assert_eq!(error.status(), Status::InvalidArgument);
+    assert!(error.to_string().contains("snapshotID"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn resume_from_session_id_failed_tip_resumes() {
+    let agent = stored();
+    let failed = agent.run_text(&cx(), "halfway", AgentInit::session("s")).await.unwrap();
+    let next = agent.run_text(&cx(), "two", AgentInit::session("s")).await.unwrap();
+    let row = agent.get_snapshot(&cx(), next.snapshot_id.unwrap()).await.unwrap();
+    assert_eq!(row.parent_id, failed.snapshot_id);
+    let texts = texts(&row.state.unwrap());
+    assert_eq!(texts, ["halfway", "half an answer", "two", "heard two"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn resume_from_session_id_pending_tip_rejected() {
+    let agent = stored();
+    let task = agent.run_detached(&cx(), "nap", AgentInit::session("s")).await.unwrap();
+    let refused = agent.run_text(&cx(), "two", AgentInit::session("s")).await.unwrap_err();
+    assert_eq!(refused.error.status(), Status::FailedPrecondition);
+    task.wait().await.unwrap();
+    assert!(agent.run_text(&cx(), "two", AgentInit::session("s")).await.is_ok());
 }
 
 #[tokio::test(start_paused = true)]
@@ -64,7 +94,7 @@ async fn resume_from_snapshot_id_with_session_id() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn resume_from_session_id_continues_the_branch_made_last() {
+async fn resume_from_session_id_fork_continues_latest_branch() {
     let agent = stored();
     let root = agent.run_text(&cx(), "root", AgentInit::session("s")).await.unwrap();
     let root = root.snapshot_id.unwrap();
@@ -164,7 +194,7 @@ async fn resume_from_legacy_snapshot_mints_fresh_session_id() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_id_inside_client_managed_state_stays() {
+async fn client_managed_session_id_round_trip() {
     let agent = scripted().build();
     let state = SessionState { session_id: Some("mine".into()), ..SessionState::default() };
     let output = agent.run_text(&cx(), "one", AgentInit::state(state)).await.unwrap();

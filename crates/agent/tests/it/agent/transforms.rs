@@ -62,7 +62,7 @@ async fn a_state_transform_may_leave_the_state_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_state_transform_that_errs_or_panics_fails_closed() {
+async fn custom_patch_state_transform_error_fails_invocation_closed() {
     let errs = |_: &InvocationContext, _: SessionState<Log>| denied();
     let panics = |_: &InvocationContext, _: SessionState<Log>| panic!("told to");
     for (agent, status) in [
@@ -83,7 +83,7 @@ async fn a_state_transform_that_errs_or_panics_fails_closed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_state_transform_that_errs_fails_a_read_closed() {
+async fn state_transform_error_fails_snapshot_read_closed() {
     let open = Arc::new(AtomicBool::new(true));
     let transform = {
         let open = open.clone();
@@ -194,7 +194,7 @@ fn board() -> Agent<Board> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_patch_of_a_turn_is_the_whole_and_the_next_are_what_changed() {
+async fn custom_patch_per_turn_rebase_and_incremental() {
     let agent = board();
     let mut connection = agent.connect(&cx(), fresh()).await.unwrap();
     for text in ["a", "b", "quiet"] {
@@ -235,7 +235,7 @@ async fn the_first_patch_of_a_turn_is_the_whole_and_the_next_are_what_changed() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn concurrent_changes_leave_the_client_with_the_last() {
+async fn custom_patch_concurrent_mutations() {
     let agent = Agent::<Vec<u32>>::custom("crowd", |_cx, _, runner| async move {
         runner
             .run(|_, _| async {

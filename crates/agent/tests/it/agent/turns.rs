@@ -47,7 +47,7 @@ async fn basic_multi_turn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn resume_from_snapshot_and_session() {
+async fn resume_from_snapshot() {
     let agent = stored();
     let first = agent.run_text(&cx(), "one", fresh()).await.unwrap();
     let by_snapshot = AgentInit::snapshot(first.snapshot_id.clone().unwrap());
@@ -61,21 +61,106 @@ async fn resume_from_snapshot_and_session() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn client_managed_state_travels() {
+async fn client_managed_state() {
     let agent = scripted().build();
     let first = agent.run_text(&cx(), "one", fresh()).await.unwrap();
     assert!(first.snapshot_id.is_none());
-    let state = first.state.unwrap();
-    assert_eq!(state.session_id, first.session_id, "the session's id is made up at once");
-    let mine = state.clone();
-    let second = agent.run_text(&cx(), "two", AgentInit::state(state)).await.unwrap();
+    let again = AgentInit::state(first.state.unwrap());
+    let second = agent.run_text(&cx(), "two", again).await.unwrap();
     assert_eq!(second.session_id, first.session_id);
     assert_eq!(texts(&second.state.unwrap()), ["one", "heard one", "two", "heard two"]);
-    assert_eq!(texts(&mine), ["one", "heard one"], "the caller's copy stays the caller's");
 }
 
 #[tokio::test(start_paused = true)]
-async fn turn_context_reserves_the_id() {
+async fn client_managed_caller_state_isolated() {
+    let agent = scripted().build();
+    let mine = agent.run_text(&cx(), "one", fresh()).await.unwrap().state.unwrap();
+    let copy = mine.clone();
+    agent.run_text(&cx(), "two", AgentInit::state(mine.clone())).await.unwrap();
+    assert_eq!(mine, copy);
+}
+
+#[tokio::test(start_paused = true)]
+async fn client_managed_mints_session_id() {
+    let agent = scripted().build();
+    for init in [fresh(), AgentInit::state(SessionState::default())] {
+        let output = agent.run_text(&cx(), "one", init).await.unwrap();
+        assert_eq!(output.session_id.as_ref().unwrap().len(), 36, "a UUID");
+        assert_eq!(output.state.unwrap().session_id, output.session_id);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn client_managed_with_session_id_rejected() {
+    let agent = scripted().build();
+    let refused = agent.run_text(&cx(), "one", AgentInit::session("s")).await.unwrap_err();
+    assert_eq!(refused.error.status(), Status::FailedPrecondition);
+}
+
+#[tokio::test(start_paused = true)]
+async fn single_turn_snapshot() {
+    let agent = stored();
+    let output = agent.run_text(&cx(), "one", fresh()).await.unwrap();
+    let row = agent.get_snapshot(&cx(), output.snapshot_id.unwrap()).await.unwrap();
+    assert_eq!(
+        (row.status(), row.finish_reason),
+        (SnapshotStatus::Completed, Some(AgentFinishReason::Stop))
+    );
+    assert_eq!((row.parent_id, row.heartbeat_at, row.error), (None, None, None));
+    let state = row.state.unwrap();
+    assert_eq!(
+        (texts(&state), state.session_id),
+        (vec!["one".into(), "heard one".into()], output.session_id)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn set_messages() {
+    let agent = Agent::<Value>::custom("trim", |_cx, _responder, runner| async move {
+        runner
+            .run(|_, _| async {
+                runner.add_messages([Message::model("answer")]);
+                // The history is the agent's: it may keep the last message only.
+                let last = runner.messages().last().cloned();
+                runner.set_messages(last.into_iter().collect());
+                Ok(TurnResult::default())
+            })
+            .await?;
+        Ok(runner.result())
+    })
+    .store(InMemorySessionStore::new())
+    .build();
+    let output = agent.run_text(&cx(), "question", fresh()).await.unwrap();
+    let row = agent.get_snapshot(&cx(), output.snapshot_id.unwrap()).await.unwrap();
+    assert_eq!(texts(&row.state.unwrap()), ["answer"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn result_and_output_isolated_from_session() {
+    let agent = Agent::<Value>::custom("apart", |_cx, responder, runner| async move {
+        runner
+            .run(|_, _| async {
+                responder.send_artifact(Artifact::new("doc", vec![Part::text("v1")]));
+                runner.add_messages([Message::model("said")]);
+                let mut result = runner.result();
+                result.message.as_mut().unwrap().content.clear();
+                result.artifacts.clear();
+                Ok(TurnResult::default())
+            })
+            .await?;
+        Ok(runner.result())
+    })
+    .store(InMemorySessionStore::new())
+    .build();
+    let mut output = agent.run_text(&cx(), "a", fresh()).await.unwrap();
+    assert_eq!(output.message.as_ref().unwrap().joined_text(), "said");
+    output.artifacts.clear();
+    let row = agent.get_snapshot(&cx(), output.snapshot_id.unwrap()).await.unwrap();
+    assert_eq!(row.state.unwrap().artifacts.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn turn_context() {
     let seen = Arc::new(Mutex::new(Vec::<TurnContext>::new()));
     let agent = |store: bool| {
         let seen = seen.clone();
@@ -110,7 +195,7 @@ async fn turn_context_reserves_the_id() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_artifact_is_there_when_sent_and_in_the_turns_snapshot() {
+async fn send_artifact_synchronous_and_in_same_turn_snapshot() {
     let agent = Agent::<Value>::custom("artists", |_cx, responder, runner| async move {
         runner
             .run(|_, _| async {
@@ -154,7 +239,7 @@ async fn post_run_mutation_not_snapshotted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_result_may_name_its_own_reason() {
+async fn result_finish_reason_overrides_the_turns() {
     let agent = Agent::<Value>::custom("reasons", |_cx, _, runner| async move {
         runner
             .run(|_, _| async { Ok(TurnResult { finish_reason: Some(AgentFinishReason::Length) }) })
@@ -167,7 +252,7 @@ async fn a_result_may_name_its_own_reason() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn custom_follows_the_stream() {
+async fn custom_patch_client_tracks_live_custom() {
     let agent = scripted().build();
     let mut connection = agent.connect(&cx(), fresh()).await.unwrap();
     assert_eq!(connection.custom().unwrap(), Log::default());
@@ -231,7 +316,7 @@ async fn the_json_of_a_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_null_input_is_skipped() {
+async fn detach_intake_skips_nil_inputs() {
     let agent = stored();
     let mut connection = agent.connect_json(&cx(), Value::Null).await.unwrap();
     connection.send_json(Value::Null).await.unwrap();
@@ -281,7 +366,7 @@ async fn agent_metadata() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn input_messages_are_the_sessions_own() {
+async fn input_message_cloned() {
     let agent = stored();
     let message = Message::user("one");
     let mut connection = agent.connect(&cx(), fresh()).await.unwrap();
