@@ -54,6 +54,7 @@ pub mod memory;
 pub mod message;
 pub mod model;
 pub mod patch;
+pub mod prompt;
 pub mod protocol;
 mod read_back;
 mod registry;
@@ -94,6 +95,7 @@ pub use model::{
     Model, ModelChunk, ModelError, ModelFinish, ModelReply, ModelRequest, ModelStream, ToolChoice,
 };
 pub use patch::{JsonPatch, JsonPatchOp, JsonPatchOperation, PatchError, apply_patch, diff};
+pub use prompt::{Prompt, PromptAgent, PromptBuilder, RenderedPrompt};
 pub use protocol::{
     AgentInit, AgentInput, AgentMetadata, AgentOutput, AgentRef, AgentResult, AgentStateManagement,
     AgentStreamChunk, ToolResume, TurnContext, TurnEnd, TurnResult,

@@ -1,4 +1,4 @@
-//! Agents by name.
+//! Agents by name, and what they are made of.
 
 use std::{fmt, sync::Arc};
 
@@ -6,12 +6,15 @@ use antiphon_types::Status;
 use dashmap::{DashMap, mapref::entry::Entry};
 
 use super::{Agent, AgentHandle};
-use crate::{RuntimeError, protocol::AgentRef, session::State};
+use crate::{Model, Prompt, RuntimeError, ToolRegistry, protocol::AgentRef, session::State};
 
-/// A concurrent collection of agents by name.
+/// A concurrent collection of agents, prompts, models and tools by name.
 #[derive(Default)]
 pub struct Registry {
     agents: DashMap<Arc<str>, AgentHandle>,
+    prompts: DashMap<Arc<str>, Prompt>,
+    models: DashMap<Arc<str>, Arc<dyn Model>>,
+    tools: Arc<ToolRegistry>,
 }
 
 impl Registry {
@@ -22,20 +25,7 @@ impl Registry {
 
     /// Adds an agent. Refuses one without a name or with a name that is taken.
     pub fn register_agent<S: State>(&self, agent: &Agent<S>) -> Result<(), RuntimeError> {
-        let name = agent.name();
-        if name.is_empty() {
-            return Err(RuntimeError::InvalidArgument("an agent needs a name".to_owned()));
-        }
-        match self.agents.entry(name.clone()) {
-            Entry::Occupied(taken) => Err(RuntimeError::new(
-                Status::AlreadyExists,
-                format!("an agent named {:?} is registered already", taken.key()),
-            )),
-            Entry::Vacant(free) => {
-                free.insert(agent.handle());
-                Ok(())
-            }
-        }
+        add(&self.agents, "agent", agent.name(), agent.handle())
     }
 
     /// The agent of exactly this name.
@@ -49,6 +39,36 @@ impl Registry {
         agents.sort_by(|a, b| a.name.cmp(&b.name));
         agents
     }
+
+    /// Adds a prompt. Refuses one whose name is taken.
+    pub fn register_prompt(&self, prompt: Prompt) -> Result<(), RuntimeError> {
+        add(&self.prompts, "prompt", &prompt.name().clone(), prompt)
+    }
+
+    /// The prompt of exactly this name.
+    pub fn lookup_prompt(&self, name: &str) -> Option<Prompt> {
+        self.prompts.get(name).map(|prompt| prompt.clone())
+    }
+
+    /// Adds a model under a name, which need not be its own. Refuses an empty name, and one that is
+    /// taken.
+    pub fn register_model(
+        &self,
+        name: impl Into<Arc<str>>,
+        model: Arc<dyn Model>,
+    ) -> Result<(), RuntimeError> {
+        add(&self.models, "model", &name.into(), model)
+    }
+
+    /// The model of exactly this name.
+    pub fn lookup_model(&self, name: &str) -> Option<Arc<dyn Model>> {
+        self.models.get(name).map(|model| model.clone())
+    }
+
+    /// The tools.
+    pub fn tools(&self) -> &Arc<ToolRegistry> {
+        &self.tools
+    }
 }
 
 impl<S: State> Agent<S> {
@@ -60,6 +80,32 @@ impl<S: State> Agent<S> {
 
 impl fmt::Debug for Registry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Registry").field("agents", &self.list_agents()).finish()
+        f.debug_struct("Registry")
+            .field("agents", &self.list_agents())
+            .field("prompts", &self.prompts.len())
+            .field("models", &self.models.len())
+            .field("tools", &self.tools)
+            .finish()
+    }
+}
+
+fn add<T>(
+    entries: &DashMap<Arc<str>, T>,
+    what: &str,
+    name: &Arc<str>,
+    value: T,
+) -> Result<(), RuntimeError> {
+    if name.is_empty() {
+        return Err(RuntimeError::InvalidArgument(format!("this {what} needs a name")));
+    }
+    match entries.entry(name.clone()) {
+        Entry::Occupied(taken) => Err(RuntimeError::new(
+            Status::AlreadyExists,
+            format!("another {what} named {:?} is registered already", taken.key()),
+        )),
+        Entry::Vacant(free) => {
+            free.insert(value);
+            Ok(())
+        }
     }
 }

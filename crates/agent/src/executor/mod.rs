@@ -368,12 +368,9 @@ impl ToolExecutor {
         definitions
     }
 
-    /// Decides over a call of a text turn: beside the caller's task where there is a policy to ask.
+    /// Decides over a call of a text turn, within the executor's own deadline.
     pub(crate) async fn admit_text(&self, cx: &CallContext, request: ToolCallRequest) -> Admission {
-        match self.authorizer {
-            Some(_) => self.admit_within(cx, request, self.limits.authorize_deadline).await,
-            None => self.admit(cx, request),
-        }
+        self.admit_within(cx, request, self.limits.authorize_deadline).await
     }
 
     fn offers(&self, name: &str) -> bool {

@@ -10,6 +10,7 @@ mod memory;
 mod message;
 mod model;
 mod patch;
+mod prompt;
 mod registry;
 mod state;
 mod store;
