@@ -1,24 +1,129 @@
 //! The four agents of the recordings.
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use antiphon_agent::{
     Agent, AgentBuilder, AgentFinishReason, AgentHandle, AgentInput, AgentResult, AgentStreamChunk,
-    Artifact, InMemorySessionStore, InvocationContext, Message, ModelResponseChunk, Part,
-    Responder, Role, RuntimeError, SessionRunner, SessionState, TurnFailure, TurnResult,
-    types::Status,
+    Artifact, FuncTool, InMemorySessionStore, InterruptibleTool, InvocationContext, Message,
+    ModelFinish, ModelRequest, ModelResponseChunk, Part, Prompt, PromptAgent, Responder, Role,
+    RuntimeError, SessionRunner, SessionState, ToolContext, ToolError, ToolErrors, ToolExecutor,
+    ToolRegistry, TurnFailure, TurnResult, TypedTool, tool::interrupt, types::Status,
 };
+use antiphon_testkit::{ModelTurn, ScriptedModel};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::agent::paused_clock;
 
 /// All of them, by name.
 pub fn all() -> HashMap<&'static str, AgentHandle> {
+    let chat = prompt("chatAgent").store(InMemorySessionStore::new()).build();
+    let client = prompt("clientAgent").build();
     let work = work("workAgent").store(InMemorySessionStore::new()).build();
-    let client = work_client();
-    HashMap::from([("workAgent", work.handle()), ("workClientAgent", client.handle())])
+    let work_client = work_client();
+    HashMap::from([
+        ("chatAgent", chat.handle()),
+        ("clientAgent", client.handle()),
+        ("workAgent", work.handle()),
+        ("workClientAgent", work_client.handle()),
+    ])
+}
+
+/// An agent over a prompt, the scripted model and its tools.
+fn prompt(name: &str) -> AgentBuilder<Value> {
+    let prompt = Prompt::builder(name)
+        .model(ScriptedModel::answering(model).shared())
+        .system("You are scripted.")
+        .tool_errors(ToolErrors::Fail)
+        .build()
+        .unwrap();
+    let tools = ToolExecutor::new(Arc::new(tools()), None);
+    let agent = PromptAgent::inline(prompt).tools(tools).agent(name).unwrap();
+    agent.clock(paused_clock())
+}
+
+/// What the model of the recordings says to the last message of a request.
+fn model(request: &ModelRequest) -> ModelTurn {
+    let last = request.messages.last().unwrap();
+    if last.role == Role::Tool {
+        let outputs = last.tool_responses().map(|(_, response)| match &response.output {
+            Some(output) => output.to_string(),
+            None => String::new(),
+        });
+        let outputs = outputs.collect::<Vec<_>>().join(" ");
+        return ModelTurn::says("tool said ").text(outputs);
+    }
+    let text = last.joined_text();
+    let call = |name: &str, id: &str, input| Part::tool_request(name, Some(id.into()), input);
+    let weather = |city: &str| call("getWeather", "w1", json!({ "city": city }));
+    let transfer = |to, amount| call("transfer", "t1", json!({ "to": to, "amount": amount }));
+    let whole = |parts| ModelTurn::default().whole(parts);
+    match text.split([' ', ':']).next().unwrap_or_default() {
+        "weather" => whole(vec![weather("Paris")]),
+        "approve" => whole(vec![
+            Part::text("Let me ask. "),
+            call("userApproval", "a1", json!({ "action": "pay", "amount": 10 })),
+        ]),
+        "transfer" => whole(vec![transfer("alice", 200)]),
+        "both" => whole(vec![weather("Oslo"), transfer("bob", 300)]),
+        "failtool" => whole(vec![call("broken", "b1", json!({}))]),
+        "fail" => ModelTurn::refuses(Status::Unavailable, "model is down"),
+        "blocked" => ModelTurn::default().finish(ModelFinish::Blocked),
+        "length" => whole(vec![Part::text("cut of")]).finish(ModelFinish::Length),
+        "slow" => (0..20).fold(ModelTurn::default(), |turn, _| {
+            turn.delay(Duration::from_millis(100)).text("tick ")
+        }),
+        _ => ["Hello", ", ", "you said ", &json!(text).to_string()]
+            .into_iter()
+            .fold(ModelTurn::default(), ModelTurn::text),
+    }
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Place {
+    city: String,
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Payment {
+    to: String,
+    amount: u64,
+}
+
+fn tools() -> ToolRegistry {
+    let tools = ToolRegistry::new();
+    tools.must_register(TypedTool::new("getWeather", "w", |_cx, place: Place| async move {
+        Ok(format!("sunny in {}", place.city))
+    }));
+    let anything = json!({ "type": "object" });
+    tools.must_register(FuncTool::new(
+        "userApproval",
+        "ask",
+        anything.clone(),
+        |_cx, _args| async { Err(interrupt(())) },
+    ));
+    tools.must_register(InterruptibleTool::new(
+        "transfer",
+        "t",
+        |cx: ToolContext, payment: Payment, _: Option<Value>| async move {
+            let Payment { to, amount } = payment;
+            match cx.resumed() {
+                None if amount > 100 => {
+                    Err(interrupt(json!({ "reason": "large_amount", "amount": amount })))
+                }
+                resumed => {
+                    let resumed = json!(resumed);
+                    Ok(format!("sent {amount} to {to} (resumed={resumed})"))
+                }
+            }
+        },
+    ));
+    tools.must_register(FuncTool::new("broken", "b", anything, |_cx, _args| async {
+        Err(ToolError::new("tool exploded"))
+    }));
+    tools
 }
 
 /// The custom state of the work agents.
