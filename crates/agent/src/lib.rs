@@ -53,6 +53,8 @@ mod json;
 pub mod memory;
 pub mod message;
 pub mod model;
+#[doc = include_str!("../docs/names.md")]
+pub mod names {}
 pub mod patch;
 pub mod prompt;
 pub mod protocol;

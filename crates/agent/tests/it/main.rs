@@ -9,6 +9,7 @@ mod genkit;
 mod memory;
 mod message;
 mod model;
+mod names;
 mod patch;
 mod prompt;
 mod registry;
