@@ -1,4 +1,22 @@
-//! Tools and the one way they run, the host's policy over them, memory, and language models.
+//! Agents: conversations whose turns become snapshots, the tools and models they are made of, and
+//! the host's policy over what a model may do. Complete without voice.
+//!
+//! - An [`Agent`] is a function over the turns of a conversation ([`Agent::custom`]) or a prompt
+//!   ([`PromptAgent`]); its [`Session`] has messages, a custom state of the host's type, and
+//!   artifacts.
+//! - With a [`SessionStore`] each turn is a [`SessionSnapshot`], from which a conversation is
+//!   resumed or forked and in which work in the background ([`DetachedTask`]) leaves its result;
+//!   without one the state travels with the calls.
+//! - [`AgentApi`] and [`AgentChat`] are the client's side; a [`Registry`] finds agents by name.
+//! - [`generate()`] and [`generate_stream()`] have a [`Model`] and its tools answer, without an
+//!   agent; a [`Prompt`] is what a model is told, as templates.
+//! - A [`Tool`] is a closure over JSON ([`FuncTool`]) or over types ([`TypedTool`]), and may pause
+//!   until somebody answers ([`InterruptibleTool`]).
+//! - [`Memory`] keeps what is to outlive a conversation.
+//!
+//! Whoever knows Genkit's agents finds their names in [`names`].
+//!
+//! # Tools and policy
 //!
 //! A tool call passes through [`ToolExecutor::admit`] (parse, look up, authorise, validate), which
 //! has no effect, and then, if admitted, through [`ToolExecutor::run`], which runs it with every
