@@ -1,8 +1,8 @@
 use std::{sync::Arc, time::Duration};
 
 use antiphon_agent::{
-    AgentFinishReason, AgentInit, AgentResult, InMemorySessionStore, Invocation, Invoke, Message,
-    RuntimeError, SessionStore, SnapshotStatus, TurnFailure, TurnResult, types::Status,
+    AgentFinishReason, AgentInit, AgentResult, Invocation, Invoke, Message, RuntimeError,
+    SessionStore, SnapshotStatus, TurnFailure, TurnResult, types::Status,
 };
 use tokio::time::sleep;
 
@@ -153,5 +153,4 @@ async fn an_invocation_without_store_returns_its_state() {
     assert!(matches!(refused, RuntimeError::SessionStoreNotConfigured(_)));
     let output = invocation.finish(Ok(AgentResult::default())).await;
     assert_eq!(texts(&output.state.unwrap()), ["a"]);
-    let _ = InMemorySessionStore::new();
 }

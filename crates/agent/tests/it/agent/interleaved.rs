@@ -108,17 +108,19 @@ enum Work {
         status: SnapshotStatus,
     },
     /// In the background, since `start`; all times in milliseconds.
+    /// A sturdy agent goes on after a turn that failed.
     Background {
         start: u64,
         turns: Vec<(String, Step)>,
         aborted: Option<u64>,
+        sturdy: bool,
     },
 }
 
 impl Row {
     /// Where the row stands at `now`, and what it holds once it is settled.
     fn at(&self, now: u64) -> (SnapshotStatus, Vec<String>) {
-        let Work::Background { start, turns, aborted } = &self.work else {
+        let Work::Background { start, turns, aborted, sturdy } = &self.work else {
             let Work::Settled { said, status } = &self.work else { unreachable!() };
             return (*status, said.clone());
         };
@@ -138,12 +140,13 @@ impl Row {
                     }
                     time = end;
                 }
-                Step::Say => {}
+                Step::Fail if *sturdy => continue,
                 Step::Fail => return (SnapshotStatus::Failed, said),
-                Step::Halfway => {
+                Step::Halfway if !sturdy => {
                     said.push(text.clone());
                     return (SnapshotStatus::Failed, said);
                 }
+                Step::Say | Step::Halfway => {}
             }
             said.push(text.clone());
         }
@@ -151,9 +154,13 @@ impl Row {
     }
 }
 
-fn agent() -> Agent<Log> {
-    Agent::custom("interleaved", |_cx, _responder, runner: SessionRunner<Log>| async move {
-        runner.run(|cx, input| turn(cx, &runner, input)).await?;
+fn agent(sturdy: bool) -> Agent<Log> {
+    Agent::custom("interleaved", move |_cx, _responder, runner: SessionRunner<Log>| async move {
+        while let Err(error) = runner.run(|cx, input| turn(cx, &runner, input)).await {
+            if !sturdy || error.is_callers_stop() {
+                return Err(error);
+            }
+        }
         Ok(runner.result())
     })
     .store(InMemorySessionStore::new())
@@ -189,6 +196,7 @@ async fn turn(
 /// The runtime and the model side by side.
 struct World {
     agent: Agent<Log>,
+    sturdy: bool,
     begun: Instant,
     rows: Vec<Row>,
     texts: u64,
@@ -303,18 +311,19 @@ impl World {
             }
             // What the model makes of the step.
             let before = said.clone();
+            let mut stopped = false;
             let status = match step {
                 Step::Say => Some(SnapshotStatus::Completed),
                 Step::Wait(seconds) => {
                     let waited = time + seconds * 1000;
-                    let stopped = stop_at.is_some_and(|stop| stop < waited);
+                    stopped = stop_at.is_some_and(|stop| stop < waited);
                     time = if stopped { stop_at.unwrap() } else { waited };
                     (!stopped).then_some(SnapshotStatus::Completed)
                 }
                 Step::Fail => None,
                 Step::Halfway => Some(SnapshotStatus::Failed),
             };
-            over |= status != Some(SnapshotStatus::Completed);
+            over |= stopped || !(self.sturdy || status == Some(SnapshotStatus::Completed));
             let end = end.expect("a turn ends");
             match status {
                 None => assert_eq!(end.snapshot_id, None, "what was rolled back has no row"),
@@ -339,7 +348,7 @@ impl World {
                 connection.send(input).await.unwrap();
             }
             let output = connection.output().await.unwrap();
-            let work = Work::Background { start, turns, aborted: None };
+            let work = Work::Background { start, turns, aborted: None, sturdy: self.sturdy };
             let id = output.snapshot_id.unwrap();
             rows.push(Made { id, parent, before: said, work });
             self.keep(rows, output.session_id.unwrap(), found);
@@ -410,8 +419,9 @@ fn heard(state: &SessionState<Log>) -> (Vec<String>, Vec<String>) {
     (users.map(|message| message.joined_text()).collect(), custom.heard)
 }
 
-async fn play(acts: Vec<Act>) {
-    let mut world = World { agent: agent(), begun: Instant::now(), rows: Vec::new(), texts: 0 };
+async fn play(sturdy: bool, acts: Vec<Act>) {
+    let mut world =
+        World { agent: agent(sturdy), sturdy, begun: Instant::now(), rows: Vec::new(), texts: 0 };
     for act in acts {
         world.act(act).await;
         world.check().await;
@@ -431,6 +441,7 @@ proptest! {
 
     #[test]
     fn nothing_committed_is_lost_and_nothing_uncommitted_appears(
+        sturdy: bool,
         acts in prop::collection::vec(act(), 1..14),
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -438,6 +449,6 @@ proptest! {
             .start_paused(true)
             .build()
             .unwrap();
-        runtime.block_on(play(acts));
+        runtime.block_on(play(sturdy, acts));
     }
 }

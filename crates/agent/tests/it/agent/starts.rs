@@ -7,7 +7,7 @@ use antiphon_agent::{
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use super::{Log, cx, fresh, paused_clock, scripted, stored, texts};
+use super::{Log, cx, paused_clock, scripted, stored, texts};
 
 async fn refused(init: Value, store: bool) -> RuntimeError {
     let agent = if store { stored() } else { scripted().build() };
@@ -227,5 +227,4 @@ async fn tenants_do_not_see_each_other() {
     let fresh_start = agent.run_text(&of("b"), "two", AgentInit::session("s")).await.unwrap();
     let row = agent.get_snapshot(&of("b"), fresh_start.snapshot_id.unwrap()).await.unwrap();
     assert_eq!(texts(&row.state.unwrap()), ["two", "heard two"]);
-    let _ = fresh::<Log>();
 }

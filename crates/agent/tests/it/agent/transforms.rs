@@ -6,8 +6,7 @@ use std::sync::{
 use antiphon_agent::{
     Agent, AgentFinishReason, AgentInit, AgentResult, AgentStreamChunk, Artifact,
     InMemorySessionStore, InvocationContext, Part, RuntimeError, SessionState, TurnEnd, TurnResult,
-    patch::{JsonPatch, apply_patch},
-    types::Status,
+    patch::apply_patch, types::Status,
 };
 use futures_util::StreamExt;
 use serde::{Deserialize, Serialize};
@@ -298,7 +297,6 @@ async fn a_client_that_is_behind_slows_the_agent_and_loses_nothing_that_counts()
     assert_eq!(connection.custom().unwrap(), 1_000);
     let last = chunks.iter().rev().find_map(|chunk| chunk.artifact.as_ref()).unwrap();
     assert_eq!(last.parts, [Part::text("999")]);
-    let _: Option<JsonPatch> = None;
 }
 
 #[tokio::test(start_paused = true)]
