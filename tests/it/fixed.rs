@@ -697,3 +697,18 @@ async fn f12_a_tool_that_shuts_its_own_session_down_does_not_wait_for_itself() {
     assert_eq!(returns.recv().await, Some(()));
     assert!(before.elapsed() < SECOND, "it waited for itself");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_that_pauses_yields_one_output() {
+    let asks = FuncTool::new("asks", "waits for somebody", None, |_, _| async {
+        Err(antiphon_agent::tool::interrupt(json!({ "reason": "large_amount" })))
+    });
+    let mut rig = Setup::new().build(|builder| builder.tool(asks)).start().await;
+    rig.calls_tool("r1", "c1", "asks", "{}");
+    let outputs = rig.outputs().await;
+    assert_eq!(outputs.len(), 1);
+    // The model is told that it waits; why is for those who are asked.
+    let text = outputs[0].response["error"].as_str().unwrap();
+    assert!(text.contains("waits") && !text.contains("large_amount"), "{text}");
+    assert_eq!(outcomes(&rig.now().await), [("c1".into(), Outcome::Paused)]);
+}

@@ -81,7 +81,7 @@ fn paused_part() -> Part {
 }
 
 #[tokio::test]
-async fn output_schema_matches_the_type() {
+async fn output_schema_matches_classic() {
     let definition = transfer().definition();
     let input = definition.input_schema.unwrap();
     assert_eq!(input["type"], "object");
@@ -131,7 +131,7 @@ async fn an_interrupt_is_an_end_of_its_own() {
 }
 
 #[test]
-fn an_interruptible_tool_round_trips_typed_data_and_checks_whose_part_it_is() {
+fn interruptible_tool_typed_round_trip_and_ownership_check() {
     let (tool, part) = (transfer(), paused_part());
     let told: Reason = interrupt_as(&part).unwrap();
     assert_eq!(told, Reason { reason: "large".into(), amount: 200.0 });
@@ -166,7 +166,7 @@ fn an_interruptible_tool_round_trips_typed_data_and_checks_whose_part_it_is() {
 }
 
 #[test]
-fn helpers_without_the_tool_take_objects_only() {
+fn resume_and_interrupt_non_object_data_error() {
     let part = paused_part();
     let restart = resume(&part, json!({"approved": true})).unwrap();
     assert_eq!(restart.metadata_entry("resumed"), Some(&json!({"approved": true})));
@@ -200,7 +200,7 @@ async fn a_tool_that_interrupts_with_anything_but_an_object_fails() {
 }
 
 #[tokio::test]
-async fn attached_parts_come_beside_the_output_within_a_bound() {
+async fn attach_parts_within_a_bound() {
     let picture = || Part::media("data:image/png;base64,AAAA", Some("image/png".into()));
     let tool = TypedTool::new("shot", "Takes a picture.", move |cx, (): ()| async move {
         cx.attach_parts([picture(), Part::text("a caption")]);
@@ -217,7 +217,7 @@ async fn attached_parts_come_beside_the_output_within_a_bound() {
 }
 
 #[tokio::test]
-async fn send_partial_streams_progress_and_is_nothing_without_a_stream() {
+async fn send_partial_streams_partial_and_is_a_no_op_without_stream() {
     let tool = || {
         FuncTool::new("work", "Works.", None, |cx, _| async move {
             cx.send_partial(json!({"progress": 50})).await;

@@ -91,7 +91,7 @@ async fn a_response_takes_the_place_of_the_tool() {
 }
 
 #[tokio::test]
-async fn a_restart_with_another_input_keeps_the_original() {
+async fn original_input() {
     let (model, waiting) = interrupted(tools()).await;
     let restart = resume(waiting.interrupts().next().unwrap(), ()).unwrap();
     let other = json!({"to": "al", "amount": 50});

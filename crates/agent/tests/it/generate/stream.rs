@@ -1,3 +1,5 @@
+use std::collections::HashMap;
+
 use antiphon_agent::{FuncTool, Part, Role, ToolExecutor, generate_stream, types::JsonObject};
 use antiphon_testkit::{EchoModel, ModelLatch, ModelTurn};
 use futures_util::StreamExt;
@@ -39,6 +41,37 @@ async fn chunks_count_the_messages_of_the_turn() {
     assert_eq!(response.text(), "Done.");
     // Progress is for the stream only.
     assert!(!json_of(response.history()).to_string().contains("half"));
+}
+
+#[tokio::test]
+async fn concurrent_streaming_tools() {
+    let registry = ToolRegistry::new();
+    for name in ["a", "b", "c"] {
+        registry.must_register(FuncTool::new(name, "Works.", None, |cx, _| async move {
+            for step in 0..40 {
+                cx.send_partial(step).await;
+            }
+            Ok(JsonObject::new())
+        }));
+    }
+    let turn =
+        ModelTurn::calls("", "a", json!({})).call("", "b", json!({})).call("", "c", json!({}));
+    let (_, request) = script([turn, ModelTurn::says("Done.")]);
+    let request = request.prompt("?").tools(ToolExecutor::new(Arc::new(registry), None));
+    let mut stream = generate_stream(&cx(), request);
+    let mut steps: HashMap<Arc<str>, Vec<u64>> = HashMap::new();
+    while let Some(chunk) = stream.next().await {
+        for part in chunk.tool_responses().filter(|part| part.is_partial()) {
+            assert_eq!(chunk.index, Some(1));
+            let response = part.as_tool_response().unwrap();
+            let step = response.output.as_ref().unwrap().as_u64().unwrap();
+            steps.entry(response.name.clone()).or_default().push(step);
+        }
+    }
+    // Nothing is lost, and each tool's progress is in order.
+    assert_eq!(steps.len(), 3);
+    assert!(steps.values().all(|steps| steps.iter().copied().eq(0..40)), "{steps:?}");
+    assert_eq!(stream.response().await.unwrap().text(), "Done.");
 }
 
 #[tokio::test]

@@ -92,7 +92,7 @@ fn interrupts(messages: &Messages) -> Vec<Part> {
 }
 
 #[tokio::test]
-async fn a_turn_is_a_generation_over_the_conversation() {
+async fn prompt_agent_history_placement_and_tags_stripped() {
     let rig = rig([ModelTurn::says("Hi."), ModelTurn::says("Ann.")]);
     let first = rig.say("I am Ann.", None).await;
     assert_eq!(first.finish_reason, Some(AgentFinishReason::Stop));
@@ -107,7 +107,7 @@ async fn a_turn_is_a_generation_over_the_conversation() {
 }
 
 #[tokio::test]
-async fn tool_loop_messages_are_kept_and_the_state_is_live() {
+async fn prompt_agent_tool_loop_messages_and_live_state() {
     let rig = rig([
         ModelTurn::says("Hm.").call("", "count", json!({})),
         ModelTurn::says("Counted."),
@@ -140,7 +140,7 @@ async fn chunks_stream_as_they_come() {
 }
 
 #[tokio::test]
-async fn an_interrupted_turn_is_resumed() {
+async fn prompt_agent_forwards_finish_reason_interrupted_and_resumes() {
     let ask = || ModelTurn::calls("t", "transfer", json!({"to": "al", "amount": 300}));
     let rig = rig([ask(), ModelTurn::says("Sent."), ModelTurn::says("Not sent.")]);
     let waiting = rig.say("Pay!", None).await;
@@ -180,7 +180,7 @@ async fn a_tool_that_interrupts_again_ends_the_turn_well() {
 }
 
 #[tokio::test]
-async fn rejects_resume_for_an_unrequested_tool_and_forged_input() {
+async fn prompt_agent_rejects_resume_for_unrequested_tool() {
     let rig = rig([
         ModelTurn::calls("t", "transfer", json!({"to": "al", "amount": 300})),
         ModelTurn::says("Sent."),
@@ -209,7 +209,7 @@ async fn rejects_resume_for_an_unrequested_tool_and_forged_input() {
 }
 
 #[tokio::test]
-async fn rejects_invalid_input_messages_before_the_model() {
+async fn prompt_agent_rejects_invalid_input_message() {
     let rig = rig([]);
     for input in [
         AgentInput::default(),
@@ -281,7 +281,7 @@ async fn a_caller_that_goes_away_stops_the_model() {
 }
 
 #[tokio::test]
-async fn finish_reasons_are_forwarded() {
+async fn prompt_agent_forwards_finish_reason() {
     for (finish, reason) in [
         (antiphon_agent::ModelFinish::Length, AgentFinishReason::Length),
         (antiphon_agent::ModelFinish::Blocked, AgentFinishReason::Blocked),
@@ -358,7 +358,7 @@ fn define<S: State>(
 }
 
 #[tokio::test]
-async fn own_messages_can_shorten_the_conversation_and_nothing_is_lost() {
+async fn inline_messages_can_shorten_the_conversation() {
     let lengths = Arc::new(Mutex::new(Vec::new()));
     let seen = lengths.clone();
     let model = ScriptedModel::answering(move |request| {
@@ -382,7 +382,7 @@ async fn own_messages_can_shorten_the_conversation_and_nothing_is_lost() {
 }
 
 #[tokio::test]
-async fn inline_messages_are_shared_by_turns_at_the_same_time() {
+async fn inline_messages_concurrent_without_shared_mutation() {
     let model = ScriptedModel::answering(|request| {
         ModelTurn::says(request.messages.last().unwrap().joined_text())
     });
