@@ -196,7 +196,8 @@ impl Generate {
         self
     }
 
-    /// Sets whether the model may, must or must not call tools.
+    /// Sets whether the model may, must or must not call tools. Once it has called one it no longer
+    /// must.
     pub fn tool_choice(mut self, choice: ToolChoice) -> Self {
         self.tool_choice = choice;
         self

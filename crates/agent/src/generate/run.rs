@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     AgentFinishReason, InvocationContext, Message, ModelChunk, ModelError, ModelFinish, ModelReply,
-    ModelRequest, ModelResponseChunk, Part, Role, RuntimeError,
+    ModelRequest, ModelResponseChunk, Part, Role, RuntimeError, ToolChoice,
     model::{ReplyBuilder, request_part},
 };
 
@@ -131,7 +131,12 @@ impl Run {
         let mut request = ModelRequest::new(unanswered::answered(rest));
         request.instructions = (!instructions.is_empty()).then(|| instructions.join("\n\n"));
         request.tools = self.definitions.clone();
-        request.tool_choice = self.request.tool_choice;
+        let called = self.messages.last().is_some_and(|last| last.role == Role::Tool);
+        request.tool_choice = match self.request.tool_choice {
+            // It has called one, and would never come to an end.
+            ToolChoice::Required if called => ToolChoice::Auto,
+            choice => choice,
+        };
         request.config = self.request.config.clone();
         request.output_schema = self.request.output_schema.clone();
         request.max_output_tokens = self.request.max_output_tokens;

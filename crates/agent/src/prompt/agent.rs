@@ -20,6 +20,31 @@ use crate::{
 ///
 /// What the prompt says is not part of the conversation. A turn that fails is committed up to its
 /// last complete round of tools, and undone where the model was not reached.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use antiphon_agent::{
+///     Agent, AgentInit, InMemorySessionStore, InvocationContext, Model, Prompt, PromptAgent,
+///     ToolExecutor,
+/// };
+///
+/// async fn ahoy(
+///     model: Arc<dyn Model>,
+///     tools: ToolExecutor,
+/// ) -> Result<String, Box<dyn std::error::Error>> {
+///     let prompt = Prompt::builder("pirate").system("You are a sarcastic pirate.").build()?;
+///     let agent: Agent = PromptAgent::inline(prompt)
+///         .model(model)
+///         .tools(tools)
+///         .agent("pirate")?
+///         .store(InMemorySessionStore::new())
+///         .build();
+///     let cx = InvocationContext::new();
+///     let output = agent.run_text(&cx, "Ahoy!", AgentInit::default()).await?;
+///     Ok(output.message.map(|message| message.joined_text()).unwrap_or_default())
+/// }
+/// ```
 #[derive(Clone)]
 pub struct PromptAgent {
     source: Source,
@@ -210,11 +235,17 @@ impl Turns {
         }
         validate_input(&input, &before)?;
         let resume = input.resume.unwrap_or_default();
-        validate_resume_against_history(&resume, &history)?;
-
-        let state = encode(&runner.custom())?;
+        let resumes = !(resume.respond.is_empty() && resume.restart.is_empty());
+        if resumes {
+            validate_resume_against_history(&resume, &history)?;
+        }
+        // A state may be large; it is written out only for who reads it.
+        let state = match self.prompt.uses_state() {
+            true => encode(&runner.custom())?,
+            false => Value::Null,
+        };
         let mut rendered = self.prompt.render_with_state(&cx, &self.input, &history, &state)?;
-        if !(resume.respond.is_empty() && resume.restart.is_empty()) {
+        if resumes {
             end_with(&mut rendered, &history);
         }
         let asked = rendered.messages.clone();

@@ -154,8 +154,14 @@ impl Prompt {
         input: &Value,
         history: &Messages,
     ) -> Result<RenderedPrompt, RuntimeError> {
-        let state = cx.session_access().map(|session| session.custom_json());
+        let session = cx.session_access().filter(|_| self.uses_state());
+        let state = session.map(|session| session.custom_json());
         self.render_with_state(cx, input, history, &state.unwrap_or_default())
+    }
+
+    /// Whether its templates look at the custom state.
+    pub(crate) fn uses_state(&self) -> bool {
+        self.definition.templates.use_state
     }
 
     pub(crate) fn render_with_state(
@@ -394,6 +400,7 @@ impl PromptBuilder {
                 templates.add(name, source).map_err(named)?;
             }
         }
+        templates.refuse_cycles().map_err(named)?;
         let schema = self.input_schema.as_ref().map(|schema| jsonschema::validator_for(schema));
         let schema = schema.transpose().map_err(|error| {
             let error = crate::text::shorten(&error.to_string(), 1024);

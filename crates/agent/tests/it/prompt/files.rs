@@ -64,6 +64,8 @@ async fn a_file_says_all_that_a_prompt_can() {
     assert_eq!(asked.tool_choice, ToolChoice::Required);
     assert_eq!(asked.output_schema.as_ref().unwrap()["required"], json!(["greeting"]));
     assert_eq!(asked.tools.len(), 1);
+    // It must call one, not for ever.
+    assert_eq!(model.requests()[1].tool_choice, ToolChoice::Auto);
     // A tool that the prompt does not name cannot be called by guessing.
     let refused = response.history().iter().flat_map(|it| it.tool_responses()).next().unwrap();
     assert!(refused.1.output.as_ref().unwrap()["error"].as_str().unwrap().contains("unknown"));

@@ -149,6 +149,35 @@ fn what_cannot_be_read_is_refused_where_it_is_defined() {
     assert!(error.to_string().contains("boss"), "{error}");
 }
 
+#[test]
+fn templates_that_would_never_end_are_refused() {
+    let built = |builder: antiphon_agent::PromptBuilder| builder.build().unwrap_err().status();
+    let circle =
+        Prompt::builder("p").partial("a", "{{#if x}}{{>b}}{{/if}}").partial("b", "{{> a}}");
+    assert_eq!(built(circle.clone()), Status::InvalidArgument);
+    assert_eq!(built(Prompt::builder("p").partial("a", "{{>a}}")), Status::InvalidArgument);
+    assert_eq!(
+        built(Prompt::builder("p").system("{{>(lookup . \"x\")}}")),
+        Status::InvalidArgument
+    );
+    let inline = "{{#*inline \"a\"}}{{>b}}{{/inline}}{{#*inline \"b\"}}{{>a}}{{/inline}}{{>a}}";
+    assert_eq!(built(Prompt::builder("p").system(inline)), Status::InvalidArgument);
+    let tree = Prompt::builder("p").partial("a", "{{>b}}{{>c}}").partial("b", "{{>c}}");
+    let tree = tree.partial("c", "leaf ").prompt("{{>a}}").build().unwrap();
+    assert_eq!(render(&tree, json!({})).messages[0].joined_text(), "leaf leaf");
+
+    let nested = format!("{}{}", "{{#if x}}".repeat(50_000), "{{/if}}".repeat(50_000));
+    assert_eq!(built(Prompt::builder("p").system(nested)), Status::InvalidArgument);
+    let nested = format!("{{{{x {}}}}}", "(".repeat(50_000));
+    assert_eq!(built(Prompt::builder("p").system(nested)), Status::InvalidArgument);
+
+    let large = Prompt::builder("p").prompt("{{#each items}}{{../text}}{{/each}}").build().unwrap();
+    let input = json!({"items": vec![0; 300], "text": "x".repeat(64 * 1024)});
+    let cx = InvocationContext::new();
+    let error = large.render(&cx, &input, &Messages::new()).unwrap_err();
+    assert_eq!(error.status(), Status::InvalidArgument);
+}
+
 proptest! {
     /// No input changes who speaks.
     #[test]
