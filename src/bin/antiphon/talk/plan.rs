@@ -10,10 +10,9 @@ use std::{
 };
 
 use antiphon::{
+    agent::chat_model::ChatModel,
     audio::{AudioError, Resampler, WavAudio},
-    policy::RulePolicy,
     session::IdleConfig,
-    tools::{ToolFile, load_tools},
 };
 
 use super::script::{BargeIn, Ending, INPUT_RATE_HZ, Item, Speech};
@@ -22,14 +21,13 @@ use crate::{
         EventFormat, Given, InputArgument, ModelArguments, OutputArgument, Provider, TalkArguments,
         Vad,
     },
+    chat_model,
     failure::Failure,
+    toolbox::Equipment,
 };
 
 /// Where the answers go when there is no loudspeaker and no file was named.
 const DEFAULT_OUTPUT: &str = "antiphon-talk.wav";
-
-/// The policy over the built-in tools; also the sample for one's own.
-const BUILT_IN_POLICY: &str = include_str!("../../../../examples/policy.json");
 
 /// Questions for a machine without a microphone.
 const BUNDLED_QUESTIONS: [(&str, &[u8]); 5] = [
@@ -47,8 +45,7 @@ pub struct Plan {
     pub by_hand: bool,
     pub ending: Ending,
     pub output: Output,
-    pub tools: Option<ToolFile>,
-    pub policy: (String, RulePolicy),
+    pub equipment: Equipment,
     pub memory: Option<PathBuf>,
     pub voice: Option<String>,
     pub idle: IdleConfig,
@@ -60,30 +57,38 @@ pub struct Plan {
 /// Who hears, thinks and speaks.
 pub enum Voices {
     Offline { models: ModelArguments },
+    Cascade { models: ModelArguments, chat: Arc<ChatModel> },
     OpenAi { url: Option<String>, model: Option<String> },
 }
 
 impl Voices {
-    fn new(
-        provider: Provider,
-        url: Option<String>,
-        model: Option<String>,
-        models: ModelArguments,
-        fast: bool,
-    ) -> Result<Self, Failure> {
-        let offline = provider == Provider::Offline;
-        let misfit = match (&url, &model, &models.models) {
-            (Some(_), _, _) if offline => Some("--url does not go with --provider offline"),
-            (_, Some(_), _) if offline => Some("--model does not go with --provider offline"),
-            (_, _, Some(_)) if !offline => Some("--models goes only with --provider offline"),
-            _ if fast && !offline => Some("--fast goes only with --provider offline"),
-            _ => None,
-        };
-        match (misfit, provider) {
-            (Some(misfit), _) => Err(Failure::usage(misfit)),
-            (None, Provider::Offline) => Ok(Self::Offline { models }),
-            (None, Provider::Openai) => Ok(Self::OpenAi { url, model }),
+    fn new(arguments: &TalkArguments) -> Result<Self, Failure> {
+        let TalkArguments { provider, url, model, chat_model: chat, models, fast, .. } = arguments;
+        let given = [
+            ("--url", url.is_some(), &[Provider::Openai][..]),
+            ("--model", model.is_some(), &[Provider::Openai]),
+            ("--models", models.models.is_some(), &[Provider::Offline, Provider::Cascade]),
+            ("--chat-model", chat.chat_model.is_some(), &[Provider::Cascade]),
+            ("--chat-url", chat.chat_url.is_some(), &[Provider::Cascade]),
+            ("--chat-api", chat.chat_api.is_some(), &[Provider::Cascade]),
+            ("--fast", *fast, &[Provider::Offline]),
+        ];
+        if let Some((flag, ..)) =
+            given.into_iter().find(|(_, given, fits)| *given && !fits.contains(provider))
+        {
+            return Err(Failure::usage(match provider {
+                Provider::Offline => format!("{flag} does not go with --provider offline"),
+                Provider::Cascade => format!("{flag} does not go with --provider cascade"),
+                Provider::Openai => format!("{flag} goes only with --provider offline"),
+            }));
         }
+        Ok(match provider {
+            Provider::Offline => Self::Offline { models: models.clone() },
+            Provider::Cascade => {
+                Self::Cascade { models: models.clone(), chat: chat_model::open(chat)?.into() }
+            }
+            Provider::Openai => Self::OpenAi { url: url.clone(), model: model.clone() },
+        })
     }
 }
 
@@ -98,13 +103,7 @@ pub enum Output {
 impl Plan {
     /// Reads every file that the command line names.
     pub fn new(arguments: TalkArguments, order: &[Given]) -> Result<Self, Failure> {
-        let provider = Voices::new(
-            arguments.provider,
-            arguments.url.clone(),
-            arguments.model.clone(),
-            arguments.models.clone(),
-            arguments.fast,
-        )?;
+        let provider = Voices::new(&arguments)?;
         let mut devices = Devices::default();
         let mut items = items(&arguments, order)?;
         let output = match &arguments.output {
@@ -146,20 +145,7 @@ impl Plan {
                 Ok(BargeIn { speech: read_speech(&barge_in.file)?, after: barge_in.after })
             })
             .collect::<Result<_, Failure>>()?;
-        let tools = match arguments.tools {
-            Some(path) => Some(load_tools(&path).map_err(Failure::usage)?),
-            None => None,
-        };
-        let policy = match &arguments.policy {
-            Some(path) => {
-                let policy = RulePolicy::load(path).map_err(Failure::usage)?;
-                (path.display().to_string(), policy)
-            }
-            None => {
-                let policy = RulePolicy::parse("built-in policy", BUILT_IN_POLICY);
-                ("built-in policy".to_owned(), policy.map_err(Failure::failed)?)
-            }
-        };
+        let equipment = Equipment::read(arguments.tools.as_deref(), arguments.policy.as_deref())?;
         Ok(Self {
             items,
             barge_ins,
@@ -170,8 +156,7 @@ impl Plan {
                 (None, None) => Ending::Answered,
             },
             output,
-            tools,
-            policy,
+            equipment,
             memory: arguments.memory,
             voice: arguments.voice,
             idle: match (arguments.idle_remind, arguments.idle_stop) {

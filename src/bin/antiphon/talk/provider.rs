@@ -4,11 +4,11 @@ use std::{env, sync::Arc};
 
 use antiphon::{
     live::{LiveConfig, LiveProvider, VoiceActivity},
-    providers::openai::OpenAi,
+    providers::{cascade::offline::OfflineSpeech, openai::OpenAi},
 };
 
 use super::plan::{Plan, Voices};
-use crate::{failure::Failure, offline};
+use crate::{args::ModelArguments, failure::Failure, offline};
 
 /// Holds the key for OpenAI.
 const KEY_VARIABLE: &str = "OPENAI_API_KEY";
@@ -29,11 +29,12 @@ pub async fn open(plan: &Plan) -> Result<(Arc<dyn LiveProvider>, LiveConfig), Fa
     }
     match &plan.provider {
         Voices::Offline { models } => {
-            let speech = offline::load(models).await?;
-            if let Some(voice) = &plan.voice {
-                offline::check_voice(&*speech.synthesizer, voice)?;
-            }
+            let speech = speech(models, plan).await?;
             Ok((Arc::new(offline::provider(speech)), config))
+        }
+        Voices::Cascade { models, chat } => {
+            let speech = speech(models, plan).await?;
+            Ok((Arc::new(speech.provider(chat.clone())), config.instructions(INSTRUCTIONS)))
         }
         Voices::OpenAi { url, model } => {
             config = config.api_key(key()?).instructions(INSTRUCTIONS);
@@ -44,6 +45,14 @@ pub async fn open(plan: &Plan) -> Result<(Arc<dyn LiveProvider>, LiveConfig), Fa
             Ok((Arc::new(OpenAi::new()), config))
         }
     }
+}
+
+async fn speech(models: &ModelArguments, plan: &Plan) -> Result<OfflineSpeech, Failure> {
+    let speech = offline::load(models).await?;
+    if let Some(voice) = &plan.voice {
+        offline::check_voice(&*speech.synthesizer, voice)?;
+    }
+    Ok(speech)
 }
 
 fn key() -> Result<String, Failure> {

@@ -30,9 +30,8 @@ use super::{
     provider,
     script::{Action, FRAME, Item, Script},
     tape::Tape,
-    toolbox::Toolbox,
 };
-use crate::failure::Failure;
+use crate::{failure::Failure, toolbox::Toolbox};
 
 /// How long the session may take to end once it was asked to.
 const SHUTDOWN: Duration = Duration::from_secs(5);
@@ -40,19 +39,18 @@ const SHUTDOWN: Duration = Duration::from_secs(5);
 const PERSISTENT_ID: &str = "talk";
 
 /// Talks until the plan is done.
-pub async fn talk(mut plan: Plan) -> Result<(), Failure> {
+pub async fn talk(plan: Plan) -> Result<(), Failure> {
     let memory: Arc<dyn Memory> = match &plan.memory {
         Some(path) => Arc::new(FileMemory::open(path).await.map_err(Failure::usage)?),
         None => Arc::new(InMemory::new()),
     };
-    let toolbox = Toolbox::new(&mut plan, memory.clone())?;
     let (provider, config) = provider::open(&plan).await?;
+    let (toolbox, policy) = Toolbox::new(plan.equipment, memory.clone())?;
     let tape = match &plan.output {
         Output::File(path) => Some(Tape::create(path)?),
         Output::Speaker | Output::None => None,
     };
 
-    let (_, policy) = plan.policy;
     let mut builder = AgentSession::builder(provider)
         .registry(toolbox.registry.clone())
         .authorize(policy)

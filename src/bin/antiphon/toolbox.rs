@@ -1,15 +1,43 @@
-//! The agent's tools.
+//! The agent's tools, and the policy over them.
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
 use antiphon::{
     agent::{Memory, Tool, ToolRegistry},
+    policy::RulePolicy,
     providers::cascade::offline::matcher::PhraseMatcher,
-    tools::{Notes, Rings, Timers, Transfers, clock, convert_units, today},
+    tools::{Notes, Rings, Timers, ToolFile, Transfers, clock, convert_units, load_tools, today},
 };
 
-use super::plan::Plan;
 use crate::failure::Failure;
+
+/// The policy over the built-in tools; also the sample for one's own.
+const BUILT_IN_POLICY: &str = include_str!("../../../examples/policy.json");
+
+/// What the files of the command line say of tools.
+pub struct Equipment {
+    tools: Option<ToolFile>,
+    policy: RulePolicy,
+    /// What the policy is called in warnings.
+    policy_name: String,
+}
+
+impl Equipment {
+    /// Reads the files.
+    pub fn read(tools: Option<&Path>, policy: Option<&Path>) -> Result<Self, Failure> {
+        let tools = tools.map(load_tools).transpose().map_err(Failure::usage)?;
+        let (policy_name, policy) = match policy {
+            Some(path) => {
+                (path.display().to_string(), RulePolicy::load(path).map_err(Failure::usage)?)
+            }
+            None => {
+                let policy = RulePolicy::parse("built-in policy", BUILT_IN_POLICY);
+                ("built-in policy".to_owned(), policy.map_err(Failure::failed)?)
+            }
+        };
+        Ok(Self { tools, policy, policy_name })
+    }
+}
 
 /// Tools, and where their timers ring.
 pub struct Toolbox {
@@ -19,8 +47,11 @@ pub struct Toolbox {
 }
 
 impl Toolbox {
-    /// The built-in tools and those of the user's file.
-    pub fn new(plan: &mut Plan, memory: Arc<dyn Memory>) -> Result<Self, Failure> {
+    /// The built-in tools and those of the user's file, and the policy over them.
+    pub fn new(
+        equipment: Equipment,
+        memory: Arc<dyn Memory>,
+    ) -> Result<(Self, RulePolicy), Failure> {
         let registry = Arc::new(ToolRegistry::new());
         let (timers, rings) = Timers::new();
         let notes = Notes::new(memory);
@@ -39,7 +70,8 @@ impl Toolbox {
         for registered in built_in {
             registered.map_err(Failure::failed)?;
         }
-        if let Some(file) = plan.tools.take() {
+        let Equipment { tools, policy, policy_name } = equipment;
+        if let Some(file) = tools {
             for (index, tool) in file.tools.iter().enumerate() {
                 let fail = |reason: String| Failure::usage(file.error_at(index, reason));
                 PhraseMatcher::check(&tool.definition())
@@ -47,16 +79,11 @@ impl Toolbox {
                 registry.register(tool.clone()).map_err(|error| fail(error.to_string()))?;
             }
         }
-        Self::warn_of_unused_rules(plan, &registry);
-        Ok(Self { registry, timers, rings })
-    }
-
-    fn warn_of_unused_rules(plan: &Plan, registry: &ToolRegistry) {
-        let (name, policy) = &plan.policy;
         let definitions = registry.definitions();
         let tools = definitions.iter().map(|definition| &*definition.name);
         for pattern in policy.unused_patterns(tools) {
-            eprintln!("antiphon: {name}: no tool fits the rule for {pattern:?}");
+            eprintln!("antiphon: {policy_name}: no tool fits the rule for {pattern:?}");
         }
+        Ok((Self { registry, timers, rings }, policy))
     }
 }
