@@ -2,6 +2,7 @@
 
 use std::{fmt, ops::Deref, sync::Arc};
 
+use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use super::{core::Core, intake::Intake, invoke::OpenTurn, outlet::Outlet};
@@ -18,14 +19,18 @@ use crate::{
 pub struct Responder {
     session: Arc<dyn SessionAccess>,
     outlet: Arc<Outlet>,
+    stopped: CancellationToken,
 }
 
 impl Responder {
     /// Streams a piece of what the model says, once there is room: a client that is behind slows
-    /// the agent down. Where nobody listens any more it is dropped.
+    /// the agent down. Where nobody listens any more, or the work is to stop, it is dropped.
     pub async fn send_model_chunk(&self, chunk: ModelResponseChunk) {
-        self.outlet.room().await;
-        self.outlet.chunk(chunk);
+        tokio::select! {
+            biased;
+            () = self.stopped.cancelled() => {}
+            () = self.outlet.room() => self.outlet.chunk(chunk),
+        }
     }
 
     /// Adds an artifact to the session, in the place of the one of its name, and streams it. When
@@ -85,7 +90,11 @@ impl<S: State> SessionRunner<S> {
     }
 
     pub(super) fn responder(&self) -> Responder {
-        Responder { session: self.core.session.clone(), outlet: self.core.outlet.clone() }
+        Responder {
+            session: self.core.session.clone(),
+            outlet: self.core.outlet.clone(),
+            stopped: self.core.cx.cancellation().clone(),
+        }
     }
 
     /// Calls `turn` for every input, until the caller sends no more, and ends each turn: its state

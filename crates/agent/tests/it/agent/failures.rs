@@ -1,8 +1,9 @@
 use std::{sync::Arc, time::Duration};
 
 use antiphon_agent::{
-    Agent, AgentFinishReason, AgentInit, AgentResult, InMemorySessionStore, Message, RuntimeError,
-    SessionStore, SnapshotStatus, TurnResult, types::Status,
+    Agent, AgentFinishReason, AgentInit, AgentResult, InMemorySessionStore, Message,
+    ModelResponseChunk, Part, Role, RuntimeError, RuntimeLimits, SessionStore, SnapshotStatus,
+    TurnResult, types::Status,
 };
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -193,6 +194,44 @@ async fn client_cancel_mid_stream() {
     assert!(last.is_some());
     assert_eq!(output.snapshot_id, last);
     assert!(matches!(connection.send_text("more").await, Err(RuntimeError::Completed)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_that_is_stopped_before_a_full_stream_still_commits() {
+    let mut limits = RuntimeLimits::default();
+    limits.stream = 2;
+    let agent = Agent::<u32>::custom("talker", |_cx, responder, runner| async move {
+        runner
+            .run(|cx, _| {
+                let (responder, runner) = (&responder, &runner);
+                async move {
+                    runner.add_messages([Message::model("so far")]);
+                    while cx.has_ended().is_none() {
+                        let words = vec![Part::text("word ")];
+                        let chunk = ModelResponseChunk::new(Role::Model, 0, words);
+                        responder.send_model_chunk(chunk).await;
+                    }
+                    let error = RuntimeError::Cancelled("told to stop".into());
+                    Err(antiphon_agent::TurnFailure::commit(error))
+                }
+            })
+            .await?;
+        Ok(runner.result())
+    })
+    .store(InMemorySessionStore::new())
+    .limits(limits)
+    .build();
+    let stop = CancellationToken::new();
+    let caller = cx().with_cancellation(stop.clone());
+    let mut connection = agent.connect(&caller, fresh()).await.unwrap();
+    connection.send_text("go").await.unwrap();
+    // The client takes nothing, so that the agent waits for room.
+    sleep(Duration::from_secs(1)).await;
+    stop.cancel();
+    let output = connection.output().await.unwrap_err().output.unwrap();
+    let row = agent.get_snapshot(&cx(), output.snapshot_id.unwrap()).await.unwrap();
+    assert_eq!(row.status(), SnapshotStatus::Aborted);
+    assert_eq!(texts(&row.state.unwrap()), ["go", "so far"]);
 }
 
 #[tokio::test(start_paused = true)]
