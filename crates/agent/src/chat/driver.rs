@@ -88,8 +88,8 @@ pub(super) async fn refresh(
 
 /// What comes of a turn, in order: any number of chunks, then the end.
 pub(super) enum Event {
-    Chunk { raw: AgentStreamChunk, custom: Option<Arc<Value>>, accumulated: Accumulated },
-    Done(Outcome),
+    Chunk { raw: Box<AgentStreamChunk>, custom: Option<Arc<Value>>, accumulated: Accumulated },
+    Done(Box<Outcome>),
 }
 
 /// How a turn ended; one that failed has the error.
@@ -118,10 +118,12 @@ enum Turn {
 
 async fn next(cx: InvocationContext, turn: Turn) -> Option<(Event, Turn)> {
     let running = match turn {
-        Turn::Begin { slot: None, .. } => return Some((Event::Done(Outcome::busy()), Turn::Over)),
+        Turn::Begin { slot: None, .. } => {
+            return Some((Event::Done(Outcome::busy().into()), Turn::Over));
+        }
         Turn::Begin { slot: Some(slot), input } => match begin(&cx, slot, input).await {
             Ok(running) => running,
-            Err(outcome) => return Some((Event::Done(*outcome), Turn::Over)),
+            Err(outcome) => return Some((Event::Done(outcome), Turn::Over)),
         },
         Turn::Running(running) => running,
         Turn::Over => return None,
@@ -260,7 +262,7 @@ impl Running {
         if let Some(model_chunk) = &chunk.model_chunk {
             self.accumulated.push(model_chunk);
         }
-        Event::Chunk { raw: chunk, custom, accumulated: self.accumulated.clone() }
+        Event::Chunk { raw: chunk.into(), custom, accumulated: self.accumulated.clone() }
     }
 
     /// The transport did not come to an end in time after the turn was aborted.
@@ -271,7 +273,7 @@ impl Running {
             error: Some(ended(status)),
             ..AgentOutput::default()
         };
-        (Event::Done(Outcome::aborted(&self.slot.shared, output)), None)
+        (Event::Done(Outcome::aborted(&self.slot.shared, output).into()), None)
     }
 
     async fn resolve(
@@ -303,7 +305,7 @@ impl Running {
             (false, true) => Outcome::went_well(&shared, output),
             (false, false) => Outcome::failed(&shared, output),
         };
-        (Event::Done(outcome), None)
+        (Event::Done(outcome.into()), None)
     }
 }
 

@@ -81,10 +81,10 @@ impl<S: State> Stream for AgentTurn<S> {
         match ready!(self.events.poll_next_unpin(cx)) {
             Some(Event::Chunk { raw, custom, accumulated }) => {
                 let custom = typed_custom(custom.as_deref());
-                Poll::Ready(Some(AgentChunk { raw, custom, accumulated }))
+                Poll::Ready(Some(AgentChunk { raw: *raw, custom, accumulated }))
             }
             Some(Event::Done(outcome)) => {
-                self.resolved = Some(resolved(outcome));
+                self.resolved = Some(resolved(*outcome));
                 Poll::Ready(None)
             }
             // It ends by itself only after it is done.

@@ -339,14 +339,36 @@ async fn a_server_that_falls_silent_is_given_up() {
 
 #[tokio::test]
 async fn a_generation_that_is_dropped_closes_its_connection() {
-    let start = json!({"choices": [{"index": 0, "delta": {"content": "Hel"}}]});
-    let (url, asked) = server(Answer::events(&[start]).unfinished()).await;
-    let model = builder(ChatApi::OpenAi, &url).build().unwrap();
-    let mut stream = model.generate(conversation()).await.unwrap();
-    assert_eq!(stream.next().await.unwrap().unwrap(), ModelChunk::Text("Hel".into()));
-    drop(stream);
-    let asked = timeout(Duration::from_secs(1), asked).await.expect("closed within a second");
-    assert!(asked.unwrap().closed);
+    let starts = [
+        (ChatApi::OpenAi, vec![json!({"choices": [{"index": 0, "delta": {"content": "Hel"}}]})]),
+        (
+            ChatApi::Anthropic,
+            vec![
+                json!({"type": "message_start", "message": {"id": "m", "usage": {}}}),
+                json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}),
+                json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Hel"}}),
+            ],
+        ),
+        (
+            ChatApi::Gemini,
+            vec![
+                json!({"candidates": [{"content": {"role": "model", "parts": [{"text": "Hel"}]}}]}),
+            ],
+        ),
+    ];
+    for (api, start) in starts {
+        let (url, asked) = server(Answer::events(&start).unfinished()).await;
+        let model = builder(api, &url).build().unwrap();
+        let mut stream = model.generate(conversation()).await.unwrap();
+        assert_eq!(
+            stream.next().await.unwrap().unwrap(),
+            ModelChunk::Text("Hel".into()),
+            "{api:?}"
+        );
+        drop(stream);
+        let asked = timeout(Duration::from_secs(1), asked).await.expect("closed within a second");
+        assert!(asked.unwrap().closed, "{api:?}");
+    }
 }
 
 #[tokio::test]
