@@ -88,7 +88,7 @@ pub enum ModelChunk {
     ToolCall(ToolCallRequest),
     /// A complete part of another kind, such as a picture, or one with metadata that has to be given
     /// back with it, such as the signature of a thought or of a call.
-    Part(Part),
+    Part(Box<Part>),
     /// Parts that a model which does not stream gives at once: they belong to the reply, but nobody
     /// is told of them before it is complete.
     Whole(Vec<Part>),
@@ -215,7 +215,7 @@ impl ReplyBuilder {
                 self.content.push(request_part(&call));
                 self.tool_calls.push(call);
             }
-            ModelChunk::Part(part) => self.add_part(part),
+            ModelChunk::Part(part) => self.add_part(*part),
             ModelChunk::Whole(parts) => parts.into_iter().for_each(|part| self.add_part(part)),
             ModelChunk::Done { reason, usage, metadata } => {
                 // Whatever else comes belongs to no reply.

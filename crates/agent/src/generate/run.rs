@@ -263,7 +263,7 @@ fn streamed(chunk: &ModelChunk) -> Option<Part> {
         ModelChunk::Text(text) => Some(Part::text(text)),
         ModelChunk::Reasoning(text) => Some(Part::reasoning(text)),
         ModelChunk::ToolCall(call) => Some(request_part(call)),
-        ModelChunk::Part(part) => Some(part.clone()),
+        ModelChunk::Part(part) => Some(Part::clone(part)),
         ModelChunk::Whole(_) | ModelChunk::Done { .. } => None,
     }
 }

@@ -86,7 +86,7 @@ async fn thoughts_media_and_signed_calls_keep_their_place() {
         Ok(ModelChunk::Reasoning("Let me ".into())),
         Ok(ModelChunk::Reasoning("think.".into())),
         Ok(ModelChunk::Text("Here: ".into())),
-        Ok(ModelChunk::Part(picture.clone())),
+        Ok(ModelChunk::Part(Box::new(picture.clone()))),
         Ok(ModelChunk::Whole(vec![Part::text("and"), signed.clone()])),
         Ok(done()),
     ]))

@@ -121,7 +121,7 @@ impl Reply {
         match chunk {
             ModelChunk::Text(text) => self.take_text(&text),
             ModelChunk::ToolCall(call) => self.take_call(call, out),
-            ModelChunk::Part(part) => self.take_part(part, out),
+            ModelChunk::Part(part) => self.take_part(*part, out),
             ModelChunk::Whole(parts) => {
                 parts.into_iter().for_each(|part| self.take_part(part, out));
             }

@@ -246,8 +246,10 @@ async fn what_a_model_wants_to_see_again_is_kept_with_its_part() {
         .with_metadata_entry("thoughtSignature", "abc")
         // Not the model's to say.
         .with_metadata_entry("pendingOutput", "rain");
-    let (model, request) =
-        script([ModelTurn::default().chunk(ModelChunk::Part(signed)), ModelTurn::says("Sunny.")]);
+    let (model, request) = script([
+        ModelTurn::default().chunk(ModelChunk::Part(Box::new(signed))),
+        ModelTurn::says("Sunny."),
+    ]);
     generate(&cx(), request.prompt("?").tools(tools())).await.unwrap();
     let again = &model.requests()[1].messages[1];
     assert_eq!(json_of(&again.content[0].metadata), json!({"thoughtSignature": "abc"}));
