@@ -367,7 +367,9 @@ impl Driver {
             Output::Discard { ticket } => tasks.discard(ticket),
             Output::Invoke { ticket, turn } => tasks.invoke(ticket, turn),
             Output::ObserveHostCall { call } => tasks.observe_start(call),
-            Output::Observe { ticket, call, executed } => tasks.observe_end(ticket, call, executed),
+            Output::Observe { ticket, call, executed } => {
+                tasks.observe_end(ticket, call, *executed)
+            }
             Output::CancelTool { ticket } => tasks.cancel(ticket),
             Output::HostTools { definitions } => {
                 if let Err(error) = tasks.executor().set_host_tools(&definitions) {

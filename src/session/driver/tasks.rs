@@ -155,7 +155,7 @@ impl CallTasks {
             Done::Observed => None,
             Done::Executed(ticket, executed) => {
                 self.running.remove(&ticket);
-                Some(Input::ToolDone { ticket, executed })
+                Some(Input::ToolDone { ticket, executed: executed.into() })
             }
             Done::Judged(ticket, admission) => {
                 let decision = match admission {

@@ -31,7 +31,7 @@ pub(crate) enum Input {
     /// The policy has judged a call.
     Admission { ticket: Ticket, decision: Decision },
     /// A call has its output.
-    ToolDone { ticket: Ticket, executed: Executed },
+    ToolDone { ticket: Ticket, executed: Box<Executed> },
     /// The host has judged a prompt of the session's own.
     PromptVerdict { id: u64, allowed: bool },
     /// Playout went on.
@@ -151,7 +151,7 @@ pub(crate) enum Output {
     ObserveHostCall { call: ToolCall },
     /// An authorised call has its output without having run: tell its observers. Answered by
     /// [`Input::ToolDone`].
-    Observe { ticket: Ticket, call: ToolCall, executed: Executed },
+    Observe { ticket: Ticket, call: ToolCall, executed: Box<Executed> },
     /// Cancel a running call. It still yields [`Input::ToolDone`].
     CancelTool { ticket: Ticket },
     /// Tell the host.

@@ -268,7 +268,7 @@ impl Engine {
             Input::PromptSent { id } => self.on_prompt_sent(id),
             Input::Host(command) => self.on_host(command),
             Input::Admission { ticket, decision } => self.on_admission(ticket, decision),
-            Input::ToolDone { ticket, executed } => self.on_tool_done(ticket, executed),
+            Input::ToolDone { ticket, executed } => self.on_tool_done(ticket, *executed),
             Input::PromptVerdict { id, allowed } => self.on_prompt_verdict(id, allowed),
             Input::Played(played) => self.on_played(played),
             Input::Cleared { next, played } => self.on_cleared(next, played),

@@ -243,7 +243,7 @@ impl World {
         let (ticket, request) = self.running.remove(at);
         let response = ToolResponse::new(request.id, request.name, JsonObject::new());
         let executed = not_run(response, outcome);
-        self.engine.handle(Input::ToolDone { ticket, executed }, self.now);
+        self.engine.handle(Input::ToolDone { ticket, executed: executed.into() }, self.now);
     }
 
     fn played(&self, samples: u64, complete: bool) -> Played {

@@ -373,7 +373,7 @@ impl Engine {
         if let Some(open) = self.calls.find(ticket) {
             open.stage = Stage::Settling;
         }
-        self.ordered_outputs.push_back(Output::Observe { ticket, call, executed });
+        self.ordered_outputs.push_back(Output::Observe { ticket, call, executed: executed.into() });
     }
 
     pub(super) fn on_host_response(&mut self, response: ToolResponse) {
