@@ -91,6 +91,8 @@ fn object(members: JsonObject) -> Result<Value, String> {
         "additionalProperties": further,
     });
     if !required.is_empty() {
+        // The order of members depends on features of `serde_json` that others may turn on.
+        required.sort_by(|a, b| a.as_str().cmp(&b.as_str()));
         schema["required"] = Value::Array(required);
     }
     Ok(schema)
