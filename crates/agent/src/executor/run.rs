@@ -338,6 +338,12 @@ impl End {
                     detail: None,
                 },
             },
+            Err(ToolError { interrupt: Some(data), .. })
+                if !matches!(data, Value::Object(_) | Value::Bool(true)) =>
+            {
+                // Nobody would see that such a call waits.
+                Self::of(Outcome::Error, "the data of an interrupt has to be an object, or true")
+            }
             Err(ToolError { interrupt: Some(data), .. }) => match serialized_len(&data) {
                 bytes if bytes > max_bytes => Self::too_large("interrupt", bytes, max_bytes),
                 _ => Self {

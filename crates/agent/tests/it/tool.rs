@@ -197,6 +197,16 @@ async fn a_tool_that_interrupts_with_anything_but_an_object_fails() {
     let done = run(tool, "{}", run_context()).await;
     assert_eq!(done.outcome, Outcome::Error);
     assert!(done.detail.unwrap().contains("object"));
+
+    for data in [Value::Null, json!(false), json!("by hand")] {
+        let tool = TypedTool::new("ask", "Asks.", move |_cx, (): ()| {
+            let mut error = ToolError::new("waits");
+            error.interrupt = Some(data.clone());
+            async { Err::<(), _>(error) }
+        });
+        let done = run(tool, "{}", run_context()).await;
+        assert_eq!((done.outcome, done.interrupt), (Outcome::Error, None));
+    }
 }
 
 #[tokio::test]
