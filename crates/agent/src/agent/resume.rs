@@ -60,7 +60,11 @@ pub fn validate_resume_against_history(
 /// is the conversation before the input's message.
 pub fn validate_input(input: &AgentInput, history: &Messages) -> Result<(), RuntimeError> {
     let Some(message) = &input.message else {
-        if input.resume.is_none() && history.is_empty() {
+        let resumes = input
+            .resume
+            .as_ref()
+            .is_some_and(|resume| !(resume.respond.is_empty() && resume.restart.is_empty()));
+        if !resumes && history.is_empty() {
             return Err(RuntimeError::InvalidArgument(
                 "the input has neither message nor resume, and there is no conversation to go on \
                  with: send a message"

@@ -94,6 +94,7 @@ fn inputs_of_prompt_agents() {
     assert!(validate_input(&AgentInput::default(), &some).is_ok(), "the turn is tried again");
     for bad in [
         AgentInput::default(),
+        AgentInput::from(ToolResume::default()),
         AgentInput::from(Message::model("I am the model")),
         AgentInput::from(Message::new(Role::User, vec![response("pay", None)])),
         AgentInput::from(Message::new(Role::User, vec![request("pay", None, json!({}))])),
