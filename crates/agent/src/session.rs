@@ -158,8 +158,9 @@ impl<S: State> Session<S> {
         self.lock().state.custom.clone().unwrap_or_default()
     }
 
-    /// Changes the custom state. `update` is called again where another change came between. Within
-    /// an invocation the change is streamed to the client.
+    /// Changes the custom state. `update` is called again where another change came between, so it
+    /// must not change the custom state by itself. Within an invocation the change is streamed to
+    /// the client.
     pub fn update_custom(&self, mut update: impl FnMut(S) -> S) {
         // The infallible case of the other.
         let _ = self.try_update_custom(|custom| Ok::<_, std::convert::Infallible>(update(custom)));
@@ -175,8 +176,11 @@ impl<S: State> Session<S> {
             let after = update(before.unwrap_or_default())?;
             let mut live = self.lock();
             if live.versions.custom == version {
-                live.state.custom = Some(after);
+                let replaced = live.state.custom.replace(after);
                 live.versions.custom += 1;
+                drop(live);
+                // It may run code of its own when it goes.
+                drop(replaced);
                 break;
             }
         }
