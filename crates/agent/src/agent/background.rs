@@ -16,6 +16,8 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
 
 use super::{
     core::{Core, Stop},
+    limits::later,
+    reads::status_changes,
     start::encode_state,
 };
 use crate::{
@@ -46,19 +48,27 @@ impl<S: State> Background<S> {
     pub(super) async fn begin(core: &Arc<Core<S>>) -> Result<Self, RuntimeError> {
         let definition = &core.definition;
         let store = definition.required_subscriber()?.clone();
-        let tip = match &core.writer {
-            Some(writer) => writer.suspend().await,
+        // Where the row cannot be written, turns are written by themselves again.
+        let suspension = match &core.writer {
+            Some(writer) => Some(writer.suspend().await),
             None => None,
         };
-        let now = definition.stamp(tip.as_ref(), (definition.clock)());
+        let tip = suspension.as_ref().and_then(|suspension| suspension.tip.clone());
+        let alive = (definition.clock)();
+        let now = definition.stamp(tip.as_ref(), alive);
         let mut pending = SessionSnapshot::new(new_id(), core.session.session_id().clone(), now);
         pending.parent_id = tip.map(|tip| tip.id);
         pending.status = Some(SnapshotStatus::Pending);
-        pending.heartbeat_at = Some(now);
+        // The clock's own time: rows may be stamped later than that, and a worker that dies shall
+        // not seem alive until then.
+        pending.heartbeat_at = Some(alive);
         let cx = core.cx.uncancelled();
         let background =
             Self { core: core.clone(), store, cx, pending, aborted: AtomicBool::new(false) };
         background.save(&|_| Ok(Some(background.pending.clone()))).await?;
+        if let Some(suspension) = suspension {
+            suspension.keep();
+        }
         Ok(background)
     }
 
@@ -74,13 +84,13 @@ impl<S: State> Background<S> {
         let id = self.snapshot_id();
         let mut changes = pin!(
             match self.store.subscriber() {
-                Some(subscriber) => subscriber.on_snapshot_status_change(&self.cx, id),
+                Some(subscriber) => status_changes(subscriber, &self.cx, id),
                 None => futures_util::stream::empty().boxed(),
             }
             .chain(futures_util::stream::pending())
         );
         let every = limits.heartbeat.max(Duration::from_millis(1));
-        let mut beats = interval_at(Instant::now() + every, every);
+        let mut beats = interval_at(later(Instant::now(), every), every);
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut give_up = None;
         loop {
@@ -102,7 +112,7 @@ impl<S: State> Background<S> {
                 tracing::info!(snapshot_id = &**id, "work in the background is told to stop");
                 self.aborted.store(true, Ordering::Relaxed);
                 self.core.stop(Stop::Caller(Status::Cancelled));
-                give_up = Some(Instant::now() + limits.wind_down);
+                give_up = Some(later(Instant::now(), limits.wind_down));
             }
         }
     }
@@ -169,23 +179,19 @@ impl<S: State> Background<S> {
             },
         };
         self.save(&|row| {
+            // A row that others settled, or that is gone, is not for the work to bring back.
+            let Some(row) = row.filter(|row| !row.status().is_terminal()) else { return Ok(None) };
             let mut settled = self.pending.clone();
+            settled.created_at = row.created_at;
             settled.updated_at = Some(now);
             settled.heartbeat_at = None;
             settled.state = state.clone();
             (settled.status, settled.finish_reason, settled.error) =
                 (Some(status), reason, error.clone());
-            match row {
-                Some(row) if row.status().is_terminal() => return Ok(None),
-                Some(row) if row.status() == SnapshotStatus::Aborting => {
-                    settled.status = Some(SnapshotStatus::Aborted);
-                    settled.finish_reason = Some(AgentFinishReason::Aborted);
-                    settled.error = None;
-                }
-                _ => {}
-            }
-            if let Some(row) = row {
-                settled.created_at = row.created_at;
+            if row.status() == SnapshotStatus::Aborting {
+                settled.status = Some(SnapshotStatus::Aborted);
+                settled.finish_reason = Some(AgentFinishReason::Aborted);
+                settled.error = None;
             }
             Ok(Some(settled))
         })

@@ -164,12 +164,18 @@ impl<S: State> Driver<S> {
 
     /// Lets the work end, by force where it takes too long.
     async fn settle(&mut self, stop: Stop) {
+        let left = matches!(stop, Stop::Caller(_));
         self.core.stop(stop);
         self.intake.end();
         let grace = self.core.definition.limits.settle_grace;
         self.function.end(grace).await;
         self.core.end();
-        self.core.flush().await;
+        if !left {
+            self.core.flush().await;
+        } else if timeout(grace, self.core.flush()).await.is_err() {
+            // Whoever left does not wait for a store that hangs.
+            tracing::warn!("turns of an invocation that was stopped are not written yet");
+        }
         self.core.outlet.close();
     }
 

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 /// How long the runtime waits and how much it holds. The defaults are those of Genkit's Go agents
 /// where they have them.
 #[derive(Clone, Debug)]
@@ -51,4 +53,11 @@ impl Default for RuntimeLimits {
             unwritten_turns: 64,
         }
     }
+}
+
+/// The moment `after` another; one that never comes where that is too far off for the clock.
+pub(super) fn later(moment: Instant, after: Duration) -> Instant {
+    // Some thirty years, as tokio itself has it.
+    let never = Duration::from_secs(86_400 * 365 * 30);
+    moment.checked_add(after.min(never)).unwrap_or(moment)
 }

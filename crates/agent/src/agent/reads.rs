@@ -1,21 +1,26 @@
 //! Reading snapshots, waiting for them, and stopping the work behind them.
 
-use std::{panic::AssertUnwindSafe, pin::pin};
+use std::{future::ready, panic::AssertUnwindSafe, pin::pin};
 
 use antiphon_types::Status;
-use futures_util::{FutureExt, StreamExt, stream};
+use futures_util::{
+    FutureExt, StreamExt,
+    stream::{self, BoxStream},
+};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::{
     definition::Definition,
-    limits::RuntimeLimits,
-    start::{assert_session, decode_stored, encode_state},
+    limits::{RuntimeLimits, later},
+    outlet::guarded,
+    start::{assert_latest, assert_session, assert_snapshot, decode_stored, encode_state},
 };
 use crate::{
     InvocationContext, RuntimeError,
     protocol::GetSnapshotRequest,
     session::State,
     state::{SessionSnapshot, SnapshotStatus},
+    store::SnapshotSubscriber,
 };
 
 /// Waits for an operation of a store, within its limit and the caller's time. A store that panics
@@ -36,6 +41,26 @@ pub(super) async fn bounded<T>(
                 format!("the session store did not answer within {:?}", limits.store),
             )),
         },
+    }
+}
+
+/// Subscribes to a snapshot. Where the store panics, the stream ends.
+pub(super) fn status_changes(
+    subscriber: &dyn SnapshotSubscriber,
+    cx: &InvocationContext,
+    id: &str,
+) -> BoxStream<'static, SnapshotStatus> {
+    let subscribe = || Ok(subscriber.on_snapshot_status_change(cx, id));
+    match guarded("session store", subscribe) {
+        Ok(changes) => AssertUnwindSafe(changes)
+            .catch_unwind()
+            .take_while(|change| ready(change.is_ok()))
+            .filter_map(|change| ready(change.ok()))
+            .boxed(),
+        Err(error) => {
+            tracing::error!(%error, snapshot_id = id, "changes of a snapshot are not told");
+            stream::empty().boxed()
+        }
     }
 }
 
@@ -120,7 +145,9 @@ impl<S: State> Definition<S> {
                     true => bounded(cx, &self.limits, store.read_metadata(cx, id)).await?,
                     false => bounded(cx, &self.limits, store.get_snapshot(cx, id)).await?,
                 };
-                row.ok_or_else(|| RuntimeError::SnapshotNotFound(id.clone()))?
+                let row = row.ok_or_else(|| RuntimeError::SnapshotNotFound(id.clone()))?;
+                assert_snapshot(&row, id)?;
+                row
             }
             (None, Some(id)) => {
                 required("session", id)?;
@@ -128,7 +155,9 @@ impl<S: State> Definition<S> {
                     true => bounded(cx, &self.limits, store.read_latest_metadata(cx, id)).await?,
                     false => bounded(cx, &self.limits, store.get_latest_snapshot(cx, id)).await?,
                 };
-                row.ok_or_else(|| RuntimeError::SessionNotFound(id.clone()))?
+                let row = row.ok_or_else(|| RuntimeError::SessionNotFound(id.clone()))?;
+                assert_latest(&row, id)?;
+                row
             }
             (None, None) => {
                 return Err(RuntimeError::InvalidArgument(
@@ -210,13 +239,13 @@ impl<S: State> Definition<S> {
         let mut changes = match store.subscriber() {
             Some(subscriber) => {
                 every = self.limits.reread;
-                subscriber.on_snapshot_status_change(&subscription, id)
+                status_changes(subscriber, &subscription, id)
             }
             None => stream::pending().boxed(),
         };
         let mut ticked = Instant::now();
         loop {
-            let next = sleep_until(ticked + every);
+            let next = sleep_until(later(ticked, every));
             {
                 let mut next = pin!(next);
                 loop {

@@ -3,6 +3,7 @@
 use std::sync::{Arc, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
 
 use super::{definition::Definition, reads::bounded};
 use crate::{
@@ -87,19 +88,13 @@ impl<S: State> Definition<S> {
             (Some(id), _) => {
                 let row = bounded(cx, &self.limits, store.get_snapshot(cx, id)).await?;
                 let row = row.ok_or_else(|| RuntimeError::SnapshotNotFound(id.clone()))?;
+                assert_snapshot(&row, id)?;
                 assert_session(&row, session_id.as_deref())?;
                 Some(row)
             }
             (None, Some(id)) => {
                 let row = bounded(cx, &self.limits, store.get_latest_snapshot(cx, id)).await?;
-                if let Some(row) = &row
-                    && row.session_id.as_ref() != Some(id)
-                {
-                    return Err(RuntimeError::internal(format!(
-                        "the store answered with a snapshot of session {:?} when asked for {id:?}",
-                        row.session_id.as_deref().unwrap_or_default()
-                    )));
-                }
+                row.as_ref().map_or(Ok(()), |row| assert_latest(row, id))?;
                 row
             }
             (None, None) => None,
@@ -157,6 +152,31 @@ fn from_state<S>(state: Option<SessionState<S>>) -> Start<S> {
     Start { session_id, state, tip: None }
 }
 
+/// Errs where the store answered with another snapshot than the one it was asked for.
+pub(super) fn assert_snapshot<C>(row: &SessionSnapshot<C>, id: &str) -> Result<(), RuntimeError> {
+    if *row.snapshot_id != *id {
+        return Err(RuntimeError::internal(format!(
+            "the store answered with snapshot {:?} when asked for {id:?}",
+            row.snapshot_id
+        )));
+    }
+    Ok(())
+}
+
+/// Errs where the store answered with a snapshot of another session than the one it was asked for.
+pub(super) fn assert_latest<C>(
+    row: &SessionSnapshot<C>,
+    session_id: &str,
+) -> Result<(), RuntimeError> {
+    let of = row.session_id.as_deref().unwrap_or_default();
+    if of != session_id {
+        return Err(RuntimeError::internal(format!(
+            "the store answered with a snapshot of session {of:?} when asked for {session_id:?}"
+        )));
+    }
+    Ok(())
+}
+
 /// Errs where the row belongs to another session than the one asserted.
 pub(super) fn assert_session<C>(
     row: &SessionSnapshot<C>,
@@ -177,7 +197,7 @@ pub(super) fn decode_stored<S: State>(
     let mut row = row;
     let state = match row.state.take() {
         Some(mut state) => {
-            let custom = match state.custom.take() {
+            let custom = match state.custom.take().filter(|custom| !custom.is_null()) {
                 None => None,
                 Some(custom) => Some(serde_json::from_value(custom).map_err(|error| {
                     RuntimeError::FailedPrecondition(format!(
@@ -197,7 +217,8 @@ pub(super) fn decode_stored<S: State>(
 pub(super) fn decode_init<S: State>(init: AgentInit) -> Result<AgentInit<S>, RuntimeError> {
     let state = match init.state {
         Some(mut state) => {
-            let custom = match state.custom.take() {
+            // `null` is as good as never set, as it is where it comes as text.
+            let custom = match state.custom.take().filter(|custom| !custom.is_null()) {
                 None => None,
                 Some(custom) => Some(serde_json::from_value(custom).map_err(|error| {
                     RuntimeError::InvalidArgument(format!(
@@ -218,9 +239,26 @@ pub(super) fn encode_state<S: State>(
 ) -> Result<SessionState, RuntimeError> {
     let custom = match state.custom.take() {
         None => None,
-        Some(custom) => Some(serde_json::to_value(custom).map_err(|error| {
-            RuntimeError::internal(format!("the custom state does not travel as JSON: {error}"))
-        })?),
+        Some(custom) => {
+            let lost = |error| {
+                RuntimeError::internal(format!("the custom state does not travel as JSON: {error}"))
+            };
+            let custom = serde_json::to_value(custom).map_err(lost)?;
+            // A number that is none is written as `null`, and nobody could go on from it.
+            if holds_null(&custom) {
+                S::deserialize(&custom).map_err(lost)?;
+            }
+            Some(custom)
+        }
     };
     Ok(state.with_custom(custom))
+}
+
+fn holds_null(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(items) => items.iter().any(holds_null),
+        Value::Object(members) => members.values().any(holds_null),
+        _ => false,
+    }
 }

@@ -36,6 +36,8 @@ struct Lineage {
     written: Option<Tip>,
     /// The reserved id of the last turn that ended, while it is not written.
     sealed: Option<Arc<str>>,
+    /// No row is written.
+    suspended: bool,
 }
 
 enum Command {
@@ -66,8 +68,8 @@ impl Writer {
         let bound = bound.max(1);
         // One place more each for a suspension and a flush.
         let (commands, receiver) = mpsc::channel(bound + 2);
-        let lineage = Arc::new(Mutex::new(Lineage { written: tip, sealed: None }));
-        let task = Task { cx, store, outlet, limit, lineage: lineage.clone(), suspended: false };
+        let lineage = Arc::new(Mutex::new(Lineage { written: tip, ..Lineage::default() }));
+        let task = Task { cx, store, outlet, limit, lineage: lineage.clone() };
         tokio::spawn(task.run(receiver));
         Self { commands, room: Arc::new(Semaphore::new(bound)), bound, lineage }
     }
@@ -110,9 +112,13 @@ impl Writer {
         receiver
     }
 
-    /// Lets what was handed over be written and nothing after it. Returns the last snapshot.
-    pub(super) async fn suspend(&self) -> Option<Tip> {
-        self.ask(Command::Suspend).await
+    /// Lets what was handed over be written and nothing after it, unless the suspension is dropped
+    /// without having been [kept](Suspension::keep).
+    pub(super) async fn suspend(&self) -> Suspension {
+        // Made before the wait, which may be dropped after the answer was sent.
+        let mut suspension = Suspension { lineage: Some(self.lineage.clone()), tip: None };
+        suspension.tip = self.ask(Command::Suspend).await;
+        suspension
     }
 
     /// Waits until what was handed over is written. Returns the last snapshot.
@@ -128,17 +134,38 @@ impl Writer {
     }
 }
 
+/// While it is there turns that end are not written.
+pub(super) struct Suspension {
+    lineage: Option<Arc<Mutex<Lineage>>>,
+    /// The last snapshot that was written.
+    pub(super) tip: Option<Tip>,
+}
+
+impl Suspension {
+    /// Something else stands for all turns to come.
+    pub(super) fn keep(mut self) {
+        self.lineage = None;
+    }
+}
+
+impl Drop for Suspension {
+    fn drop(&mut self) {
+        if let Some(lineage) = &self.lineage {
+            lock(lineage).suspended = false;
+        }
+    }
+}
+
 struct Task {
     cx: InvocationContext,
     store: Arc<dyn SessionStore>,
     outlet: Arc<Outlet>,
     limit: Duration,
     lineage: Arc<Mutex<Lineage>>,
-    suspended: bool,
 }
 
 impl Task {
-    async fn run(mut self, mut commands: mpsc::Receiver<Command>) {
+    async fn run(self, mut commands: mpsc::Receiver<Command>) {
         while let Some(command) = commands.recv().await {
             match command {
                 Command::Turn { row, mut end, written, _room } => {
@@ -149,8 +176,15 @@ impl Task {
                     let _ = written.send(end);
                 }
                 Command::Suspend(answer) => {
-                    self.suspended = true;
-                    let _ = answer.send(lock(&self.lineage).written.clone());
+                    let written = {
+                        let mut lineage = lock(&self.lineage);
+                        lineage.suspended = true;
+                        lineage.written.clone()
+                    };
+                    if answer.send(written).is_err() {
+                        // Whoever asked is gone, and nothing stands for the turns to come.
+                        lock(&self.lineage).suspended = false;
+                    }
                 }
                 Command::Flush(answer) => {
                     let _ = answer.send(lock(&self.lineage).written.clone());
@@ -162,7 +196,8 @@ impl Task {
     /// Writes a row. A turn whose row cannot be written still ended: that is logged, and the
     /// snapshot before stays the one to go on from.
     async fn write(&self, id: Arc<str>, make: MakeRow) -> Option<Arc<str>> {
-        let result = match self.suspended {
+        let suspended = lock(&self.lineage).suspended;
+        let result = match suspended {
             true => Ok(None),
             // A store that panics must not end the writer.
             false => AssertUnwindSafe(self.save(&id, make))

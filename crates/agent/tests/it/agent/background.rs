@@ -1,15 +1,21 @@
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    time::Duration,
+};
 
 use antiphon_agent::{
     Agent, AgentFinishReason, AgentInit, AgentInput, AgentResult, Artifact, InMemorySessionStore,
     Message, ModelResponseChunk, Part, Role, RuntimeError, RuntimeLimits, SessionStore,
-    SnapshotStatus, TurnResult, types::Status,
+    SnapshotReader, SnapshotStatus, TurnResult, types::Status,
 };
 use jiff::SignedDuration;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::{FlakyStore, Log, cx, fresh, kind, scripted, stored, texts};
+use super::{FlakyStore, Log, cx, fresh, kind, paused_clock, scripted, stored, texts};
 
 #[tokio::test(start_paused = true)]
 async fn detach_suspends_turn_snapshots_and_processes_queue() {
@@ -30,7 +36,9 @@ async fn detach_suspends_turn_snapshots_and_processes_queue() {
     let pending = agent.get_snapshot(&cx(), id.clone()).await.unwrap();
     assert_eq!(pending.status(), SnapshotStatus::Pending);
     assert_eq!((pending.state, pending.finish_reason), (None, None));
-    assert_eq!(pending.heartbeat_at, Some(pending.created_at));
+    // Its making is stamped after that of the turns before, in the same moment of the clock.
+    let ahead = pending.created_at.duration_since(pending.heartbeat_at.unwrap());
+    assert!(ahead < SignedDuration::from_millis(1), "{ahead}");
     assert_eq!(pending.updated_at, Some(pending.created_at));
     drop(connection);
 
@@ -368,4 +376,58 @@ async fn detach_send_artifact_post_detach_lands_in_snapshot() {
     let task = agent.run_detached(&cx(), "one", fresh()).await.unwrap();
     let row = timeout(Duration::from_secs(60), task.wait()).await.unwrap().unwrap();
     assert_eq!(row.state.unwrap().artifacts[0].name.as_deref(), Some("late"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_whose_subscription_panics_is_asked_by_heartbeats() {
+    let store = Arc::new(FlakyStore::default());
+    let agent = scripted().shared_store(store.clone() as Arc<dyn SessionStore>).build();
+    store.panic_subscriptions();
+    let task = agent.run_detached(&cx(), "slow", fresh()).await.unwrap();
+    task.abort().await.unwrap();
+    assert_eq!(task.wait().await.unwrap().status(), SnapshotStatus::Aborted);
+}
+
+#[tokio::test(start_paused = true)]
+async fn limits_without_an_end_are_limits() {
+    let mut limits = RuntimeLimits::default();
+    (limits.heartbeat, limits.wind_down) = (Duration::MAX, Duration::MAX);
+    (limits.poll, limits.reread, limits.store) = (Duration::MAX, Duration::MAX, Duration::MAX);
+    (limits.stale_after, limits.settle_grace) = (Duration::MAX, Duration::MAX);
+    limits.stream_stall = Duration::MAX;
+    let agent = scripted().store(InMemorySessionStore::new()).limits(limits).build();
+    let task = agent.run_detached(&cx(), "slow", fresh()).await.unwrap();
+    task.abort().await.unwrap();
+    assert_eq!(task.wait().await.unwrap().status(), SnapshotStatus::Aborted);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_dies_is_seen_even_where_the_clock_went_back() {
+    let store = Arc::new(InMemorySessionStore::new());
+    let back = Arc::new(AtomicBool::new(false));
+    let (clock, went_back) = (paused_clock(), back.clone());
+    let agent = scripted()
+        .shared_store(store.clone() as Arc<dyn SessionStore>)
+        .clock(move || {
+            let hour = SignedDuration::from_hours(if went_back.load(SeqCst) { 0 } else { 1 });
+            clock() + hour
+        })
+        .build();
+    let first = agent.run_text(&cx(), "one", fresh()).await.unwrap();
+    back.store(true, SeqCst);
+    let init = AgentInit::snapshot(first.snapshot_id.unwrap());
+    let task = agent.run_detached(&cx(), "slow", init).await.unwrap();
+    let row = store.get_snapshot(&cx(), task.snapshot_id()).await.unwrap().unwrap();
+    assert!(row.heartbeat_at.unwrap() < row.created_at, "as the worker's clock says");
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_does_not_bring_back_a_session_that_was_removed() {
+    let store = Arc::new(InMemorySessionStore::new());
+    let agent = scripted().shared_store(store.clone() as Arc<dyn SessionStore>).build();
+    let task = agent.run_detached(&cx(), "nap", AgentInit::session("s")).await.unwrap();
+    store.remove_session(&cx(), "s");
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(task.poll().await.unwrap_err().status(), Status::NotFound);
+    assert_eq!(tokio::runtime::Handle::current().metrics().num_alive_tasks(), 0);
 }

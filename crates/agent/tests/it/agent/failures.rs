@@ -394,3 +394,39 @@ async fn what_the_caller_set_as_a_bound_is_no_failure() {
     let late = || RuntimeError::new(Status::DeadlineExceeded, "the provider was late");
     assert_eq!(status(late).await, SnapshotStatus::Failed);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_hangs_does_not_hold_up_a_caller_that_left() {
+    let store = Arc::new(super::FlakyStore::default());
+    let agent = scripted().shared_store(store.clone() as Arc<dyn SessionStore>).build();
+    store.hang_writes(true);
+    let begun = Instant::now();
+    let cx = cx().with_deadline(begun + Duration::from_secs(1));
+    let stopped = agent.run_text(&cx, "one", fresh()).await.unwrap_err();
+    assert_eq!(stopped.error.status(), Status::DeadlineExceeded);
+    assert_eq!(begun.elapsed(), Duration::from_secs(5), "twice the grace: for work and for writes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_state_that_would_not_read_back_is_no_snapshot_to_go_on_from() {
+    let agent = Agent::<f64>::custom("ratio", |_cx, _, runner| async move {
+        runner
+            .run(|_cx, input| {
+                let text = input.message.map(|message| message.joined_text()).unwrap_or_default();
+                runner.update_custom(|_| text.parse().unwrap_or(f64::NAN));
+                async { Ok(TurnResult::default()) }
+            })
+            .await?;
+        Ok(runner.result())
+    })
+    .store(InMemorySessionStore::new())
+    .build();
+    let session = || AgentInit::session("s");
+    let good = agent.run_text(&cx(), "0.5", session()).await.unwrap();
+    let bad = agent.run_text(&cx(), "none", session()).await.unwrap();
+    assert_eq!(bad.error.unwrap().status, Status::Internal);
+    assert_eq!(bad.snapshot_id, good.snapshot_id);
+    let again = agent.run_text(&cx(), "0.25", session()).await.unwrap();
+    let row = agent.get_snapshot(&cx(), again.snapshot_id.unwrap()).await.unwrap();
+    assert_eq!((row.parent_id, row.state.unwrap().custom), (good.snapshot_id, Some(0.25)));
+}

@@ -29,6 +29,10 @@ pub struct FlakyStore {
     latest: Mutex<Option<String>>,
     /// Rows that no other store would take.
     planted: Mutex<HashMap<String, SessionSnapshot>>,
+    /// It answers whoever asks for a snapshot with this one.
+    answer: Mutex<Option<String>>,
+    /// Its subscriptions panic.
+    panic_subscriptions: AtomicBool,
     /// It cannot tell of changes.
     mute: bool,
     /// Its subscriptions end at once.
@@ -66,6 +70,14 @@ impl FlakyStore {
         *self.latest.lock().unwrap() = Some(session.to_owned());
     }
 
+    pub fn answer_with(&self, id: &str) {
+        *self.answer.lock().unwrap() = Some(id.to_owned());
+    }
+
+    pub fn panic_subscriptions(&self) {
+        self.panic_subscriptions.store(true, SeqCst);
+    }
+
     pub fn plant(&self, row: SessionSnapshot) {
         self.planted.lock().unwrap().insert(row.snapshot_id.to_string(), row);
     }
@@ -90,7 +102,8 @@ impl SnapshotReader for FlakyStore {
         if let Some(row) = self.planted.lock().unwrap().get(id) {
             return Ok(Some(row.clone()));
         }
-        self.inner.get_snapshot(cx, id).await
+        let other = self.answer.lock().unwrap().clone();
+        self.inner.get_snapshot(cx, other.as_deref().unwrap_or(id)).await
     }
 
     async fn get_latest_snapshot(
@@ -150,6 +163,7 @@ impl SnapshotSubscriber for FlakyStore {
         cx: &InvocationContext,
         id: &str,
     ) -> BoxStream<'static, SnapshotStatus> {
+        assert!(!self.panic_subscriptions.load(SeqCst), "told to");
         match self.deaf {
             true => futures_util::stream::empty().boxed(),
             false => self.inner.on_snapshot_status_change(cx, id),

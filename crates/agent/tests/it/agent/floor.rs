@@ -4,7 +4,7 @@ use antiphon_agent::{
     AgentFinishReason, AgentInit, AgentResult, Invocation, Invoke, Message, RuntimeError,
     SessionStore, SnapshotStatus, TurnFailure, TurnResult, types::Status,
 };
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::{FlakyStore, Log, cx, scripted, stored, texts};
 
@@ -153,4 +153,34 @@ async fn an_invocation_without_store_returns_its_state() {
     assert!(matches!(refused, RuntimeError::SessionStoreNotConfigured(_)));
     let output = invocation.finish(Ok(AgentResult::default())).await;
     assert_eq!(texts(&output.state.unwrap()), ["a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_detach_that_fails_or_is_dropped_leaves_turns_to_be_written() {
+    let store = Arc::new(FlakyStore::default());
+    let agent = scripted().shared_store(store.clone() as Arc<dyn SessionStore>).build();
+    let invocation = open(&agent, AgentInit::session("s")).await;
+    let written = async |text: &str| {
+        let turn = invocation.begin_turn().unwrap();
+        turn.append(Message::user(text));
+        turn.seal(ended()).write().await.snapshot_id
+    };
+
+    store.fail_writes(true);
+    assert_eq!(invocation.detach().await.unwrap_err().status(), Status::Unavailable);
+    store.fail_writes(false);
+    assert!(written("after one that failed").await.is_some());
+
+    store.hang_writes(true);
+    timeout(Duration::from_secs(1), invocation.detach()).await.unwrap_err();
+    store.hang_writes(false);
+    let id = written("after one that was dropped").await.unwrap();
+    let row = agent.get_latest_snapshot(&cx(), "s").await.unwrap();
+    assert_eq!((&row.snapshot_id, texts(&row.state.unwrap()).len()), (&id, 2));
+
+    let pending = invocation.detach().await.unwrap();
+    assert_eq!(written("in the background").await, None);
+    invocation.finish(Ok(AgentResult::default())).await;
+    let row = agent.get_snapshot(&cx(), pending).await.unwrap();
+    assert_eq!((row.parent_id, texts(&row.state.unwrap()).len()), (Some(id), 3));
 }

@@ -228,3 +228,36 @@ async fn tenants_do_not_see_each_other() {
     let row = agent.get_snapshot(&of("b"), fresh_start.snapshot_id.unwrap()).await.unwrap();
     assert_eq!(texts(&row.state.unwrap()), ["two", "heard two"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_answers_with_another_snapshot_is_an_internal_error() {
+    let store = Arc::new(super::FlakyStore::default());
+    let agent = scripted().shared_store(store.clone() as Arc<dyn SessionStore>).build();
+    let other = agent.run_text(&cx(), "one", AgentInit::session("s")).await.unwrap();
+    let mine = agent.run_text(&cx(), "one", AgentInit::session("t")).await.unwrap();
+    let mine = mine.snapshot_id.unwrap();
+    store.answer_latest_of("s");
+    let read = agent.get_latest_snapshot(&cx(), "t").await.unwrap_err();
+    assert_eq!(read.status(), Status::Internal);
+    store.answer_with(&other.snapshot_id.unwrap());
+    let read = agent.get_snapshot(&cx(), mine.clone()).await.unwrap_err();
+    assert_eq!(read.status(), Status::Internal);
+    let refused = agent.run_text(&cx(), "one", AgentInit::snapshot(mine)).await.unwrap_err();
+    assert_eq!(refused.error.status(), Status::Internal);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_custom_state_of_null_was_never_set() {
+    let null = || SessionState { custom: Some(Value::Null), ..SessionState::default() };
+    let agent = scripted().build();
+    let output = agent.handle().run_text(&cx(), "one", AgentInit::state(null())).await.unwrap();
+    assert_eq!(output.state.unwrap().custom, Some(json!({ "heard": ["one"] })));
+
+    let store = Arc::new(super::FlakyStore::default());
+    let mut stored = row(SnapshotStatus::Completed, true, None);
+    stored.state = Some(null());
+    store.plant(stored);
+    let agent = scripted().shared_store(store as Arc<dyn SessionStore>).build();
+    let output = agent.run_text(&cx(), "one", AgentInit::snapshot("r")).await.unwrap();
+    assert_eq!(output.error, None);
+}
