@@ -170,7 +170,10 @@ impl Lane {
         let session = session.unwrap_or_default();
         let memory: Arc<dyn Memory> = match &*session {
             "" => run.request.memory.clone(),
-            id => Arc::new(ScopedMemory::new(run.request.memory.clone(), id)),
+            id => {
+                let memory = run.request.memory.clone();
+                Arc::new(ScopedMemory::of_tenant(memory, run.cx.scope(), id))
+            }
         };
         let turn = run.cx.turn().map_or(1, |turn| turn.turn_index + 1);
         let mut context = CallContext::new(session, turn, memory);

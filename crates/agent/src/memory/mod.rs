@@ -15,7 +15,7 @@ use async_trait::async_trait;
 pub use self::file::FileMemory;
 
 /// A store of strings by key. Keys are kept verbatim; hooks and tools of a session get a view that
-/// prefixes `{session_id}/`: [`ScopedMemory`].
+/// prefixes the session, and its tenant where it has one: [`ScopedMemory`].
 #[async_trait]
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a memory",
@@ -103,7 +103,8 @@ impl Memory for InMemory {
 }
 
 /// A view of another memory in which every key has the prefix `{scope}/`, usually the session's id.
-/// What lies outside cannot be reached through it.
+/// What lies outside cannot be reached through it: `/` and `%` of the scope are `%2F` and `%25` in
+/// the prefix, so that no scope lies within another.
 #[derive(Clone)]
 pub struct ScopedMemory {
     inner: Arc<dyn Memory>,
@@ -113,7 +114,21 @@ pub struct ScopedMemory {
 impl ScopedMemory {
     /// The view of `inner` under `scope`.
     pub fn new(inner: Arc<dyn Memory>, scope: &str) -> Self {
-        Self { inner, prefix: format!("{scope}/").into() }
+        Self { inner, prefix: format!("{}/", escaped(scope)).into() }
+    }
+
+    /// The view of a session of a [tenant](crate::Caller::scope), under `/{tenant}/{session}/`; of a
+    /// session of nobody in particular it is [`ScopedMemory::new`]. Two tenants may have sessions of
+    /// the same id.
+    pub fn of_tenant(inner: Arc<dyn Memory>, tenant: Option<&str>, session: &str) -> Self {
+        match tenant {
+            // No session's own prefix begins with a slash.
+            Some(tenant) => {
+                let prefix = format!("/{}/{}/", escaped(tenant), escaped(session)).into();
+                Self { inner, prefix }
+            }
+            None => Self::new(inner, session),
+        }
     }
 
     fn key(&self, key: &str) -> String {
@@ -148,6 +163,10 @@ impl fmt::Debug for ScopedMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ScopedMemory").field("prefix", &self.prefix).finish_non_exhaustive()
     }
+}
+
+fn escaped(scope: &str) -> String {
+    scope.replace('%', "%25").replace('/', "%2F")
 }
 
 const DEFAULT_MAX_BYTES: usize = 16 * 1024 * 1024;

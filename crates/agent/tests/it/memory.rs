@@ -69,6 +69,32 @@ async fn a_session_sees_its_own_keys_only() {
 }
 
 #[tokio::test]
+async fn no_session_lies_within_another() {
+    let raw: Arc<dyn Memory> = Arc::new(InMemory::new());
+    let of = |tenant, session| ScopedMemory::of_tenant(raw.clone(), tenant, session);
+    let views = [
+        of(None, "a"),
+        of(None, "a/b"),
+        of(None, "a%2Fb"),
+        of(None, "/t/a"),
+        of(Some("t"), "a"),
+        of(Some("t"), "a/b"),
+        of(Some("t/a"), "b"),
+        of(Some(""), "a"),
+    ];
+    for (n, view) in views.iter().enumerate() {
+        for key in ["b/x", "x", "a/b/x"] {
+            assert_eq!(view.get(key).await.unwrap(), None, "{n} sees what another has");
+            view.set(key, "v").await.unwrap();
+        }
+    }
+    assert_eq!(raw.list("").await.unwrap().len(), 3 * views.len());
+    for view in views {
+        assert_eq!(view.list("").await.unwrap(), ["a/b/x", "b/x", "x"]);
+    }
+}
+
+#[tokio::test]
 async fn memory_is_bounded() {
     let memory = InMemory::with_max_bytes(10);
     memory.set("key", "1234567").await.unwrap();

@@ -1,7 +1,7 @@
 use std::sync::{Arc, Mutex};
 
 use antiphon_agent::{
-    Agent, AgentFinishReason, AgentInit, AgentInput, AgentOutput, InMemorySessionStore,
+    Agent, AgentFinishReason, AgentInit, AgentInput, AgentOutput, Caller, InMemorySessionStore,
     InvocationContext, Message, Messages, Part, Prompt, PromptAgent, Registry, Role,
     SessionSnapshot, SnapshotStatus, State, ToolExecutor, ToolRegistry, ToolResume, TypedTool,
     tool::{interrupt, respond, resume},
@@ -206,6 +206,74 @@ async fn prompt_agent_rejects_resume_for_unrequested_tool() {
     let failed = rig.say(input, Some(&waiting)).await;
     assert_eq!(failed.error.unwrap().status, Status::FailedPrecondition);
     assert_eq!(rig.model.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn all_that_waits_is_resumed_at_once_and_what_failed_beside_it_does_not_run_again() {
+    let rig = rig([
+        ModelTurn::calls("a", "transfer", json!({"to": "al", "amount": 300}))
+            .call("b", "transfer", json!({"to": "bo", "amount": 400}))
+            .call("wrong", "transfer", json!({"to": "eve"}))
+            .call("count", "count", json!({})),
+        ModelTurn::says("Done."),
+    ]);
+    let waiting = rig.say("Pay!", None).await;
+    let history = rig.history(&waiting).await;
+    let parts = interrupts(&history);
+    assert_eq!(parts.len(), 2);
+    let resume = |parts: &[Part]| ToolResume {
+        restart: parts.iter().map(|part| resume(part, ()).unwrap()).collect(),
+        ..Default::default()
+    };
+
+    let half = rig.say(resume(&parts[..1]), Some(&waiting)).await;
+    assert_eq!(half.error.as_ref().unwrap().status, Status::InvalidArgument);
+    assert!(half.error.unwrap().message.contains("neither answered nor restarted"));
+    assert_eq!(half.snapshot_id, waiting.snapshot_id);
+    assert_eq!(rig.history(&waiting).await, history);
+
+    let done = rig.say(resume(&parts), Some(&waiting)).await;
+    assert_eq!(done.message.as_ref().unwrap().joined_text(), "Done.");
+    let history = rig.history(&done).await;
+    let outputs = history.get(2).unwrap().content.iter().map(|part| {
+        let response = part.as_tool_response().unwrap();
+        (response.id.as_deref().unwrap().to_owned(), response.output.clone().unwrap())
+    });
+    let outputs: Vec<_> = outputs.collect();
+    assert_eq!(outputs[0], ("a".into(), json!("sent 300 to al")));
+    assert_eq!(outputs[1], ("b".into(), json!("sent 400 to bo")));
+    assert!(outputs[2].1["error"].as_str().unwrap().contains("amount"));
+    assert_eq!(rig.snapshot(&done).await.state.unwrap().custom, Some(Counter { count: 1 }));
+}
+
+#[tokio::test]
+async fn tools_of_one_tenant_do_not_see_the_memory_of_another() {
+    let registry = ToolRegistry::new();
+    registry.must_register(TypedTool::new("note", "Notes.", |cx, (): ()| async move {
+        let before = cx.memory.get("note").await.unwrap();
+        cx.memory.set("note", "secret").await.unwrap();
+        Ok(before)
+    }));
+    let note = || ModelTurn::calls("n", "note", json!({}));
+    let says = || ModelTurn::says("Noted.");
+    let model = ScriptedModel::new([note(), says(), note(), says(), note(), says()]);
+    let agent: Agent = PromptAgent::inline(Prompt::builder("clerk").build().unwrap())
+        .model(model.shared())
+        .tools(ToolExecutor::new(Arc::new(registry), None))
+        .agent("clerk")
+        .unwrap()
+        .store(InMemorySessionStore::new())
+        .build();
+    let mut found = Vec::new();
+    for tenant in ["a", "b", "a"] {
+        let cx = cx().with_caller(Caller::new("c").scope(tenant));
+        let output = agent.run_text(&cx, "Note!", AgentInit::session("s")).await.unwrap();
+        let row = agent.get_snapshot(&cx, output.snapshot_id.unwrap()).await.unwrap();
+        let messages = row.state.unwrap().messages;
+        let tool = messages.iter_back().find(|message| message.role == Role::Tool).unwrap();
+        found.push(tool.tool_responses().next().unwrap().1.output.clone().unwrap());
+    }
+    assert_eq!(found, [json!(null), json!(null), json!("secret")]);
 }
 
 #[tokio::test]
