@@ -63,15 +63,23 @@ impl<S: State> Definition<S> {
                     .to_owned(),
             ));
         }
-        match &self.store {
-            Some(_) if state.is_some() => Err(RuntimeError::FailedPrecondition(format!(
+        if self.store.is_some() && state.is_some() {
+            return Err(RuntimeError::FailedPrecondition(format!(
                 "agent {:?} keeps its sessions in a store: send a session or snapshot id, no state",
                 self.name
-            ))),
-            None if by_id => Err(RuntimeError::FailedPrecondition(format!(
+            )));
+        }
+        if self.store.is_none() && by_id {
+            return Err(RuntimeError::FailedPrecondition(format!(
                 "agent {:?} has no session store: send the state, no session or snapshot id",
                 self.name
-            ))),
+            )));
+        }
+        if let Some(status) = cx.has_ended() {
+            // Work that has begun is seen to its end, which may be a commit.
+            return Err(RuntimeError::ended(status, "the call was over before anything began"));
+        }
+        match &self.store {
             None => Ok(from_state(state)),
             Some(_) => self.resume(cx, session_id, snapshot_id).await,
         }

@@ -261,3 +261,43 @@ async fn a_custom_state_of_null_was_never_set() {
     let output = agent.run_text(&cx(), "one", AgentInit::snapshot("r")).await.unwrap();
     assert_eq!(output.error, None);
 }
+
+#[tokio::test(start_paused = true)]
+async fn invocations_of_one_session_at_once_are_branches() {
+    let agent = stored();
+    let root = agent.run_text(&cx(), "root", AgentInit::session("s")).await.unwrap().snapshot_id;
+    let run = |text| {
+        let agent = &agent;
+        async move { agent.run_text(&cx(), text, AgentInit::session("s")).await.unwrap() }
+    };
+    let (left, right) = tokio::join!(run("nap left"), run("nap right"));
+    for (output, text) in [(left, "nap left"), (right, "nap right")] {
+        let row = agent.get_snapshot(&cx(), output.snapshot_id.unwrap()).await.unwrap();
+        assert_eq!(row.parent_id, root);
+        let heard = texts(&row.state.unwrap());
+        assert_eq!(heard, ["root", "heard root", text, &format!("heard {text}")]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_was_taken_back_already_leaves_the_session_alone() {
+    let agent = stored();
+    let first = agent.run_text(&cx(), "one", AgentInit::session("s")).await.unwrap().snapshot_id;
+    let back = tokio_util::sync::CancellationToken::new();
+    back.cancel();
+    let gone = cx().with_cancellation(back);
+    let late = cx().with_deadline(tokio::time::Instant::now());
+    for (ended, status) in [(gone, Status::Cancelled), (late, Status::DeadlineExceeded)] {
+        let snapshot = AgentInit::snapshot(first.clone().unwrap());
+        for init in [AgentInit::session("s"), snapshot, AgentInit::session("t")] {
+            let refused = agent.run_text(&ended, "two", init).await.unwrap_err();
+            assert_eq!(refused.error.status(), status);
+            assert!(refused.output.is_none());
+        }
+        let detached = agent.run_detached(&ended, "two", AgentInit::session("s")).await;
+        assert_eq!(detached.unwrap_err().status(), status);
+    }
+    let never = agent.get_latest_snapshot(&cx(), "t").await.unwrap_err();
+    assert_eq!(never.status(), Status::NotFound);
+    assert_eq!(agent.get_latest_snapshot(&cx(), "s").await.unwrap().snapshot_id, first.unwrap());
+}
