@@ -185,10 +185,16 @@ impl<S: State> fmt::Debug for Receive<'_, S> {
     }
 }
 
-/// An input from JSON; `null` is none.
-pub(super) fn parse_input(input: Value) -> Result<Option<AgentInput>, RuntimeError> {
+/// An input from JSON; `null` is none. A message that says no role is the user's.
+pub(super) fn parse_input(mut input: Value) -> Result<Option<AgentInput>, RuntimeError> {
     if input.is_null() {
         return Ok(None);
+    }
+    if let Some(message) = input.pointer_mut("/message").and_then(Value::as_object_mut) {
+        let role = message.entry("role").or_insert(Value::Null);
+        if role.is_null() || role == "" {
+            *role = "user".into();
+        }
     }
     object(input).map(Some).map_err(|error| {
         RuntimeError::InvalidArgument(format!("this is no input of an agent: {error}"))

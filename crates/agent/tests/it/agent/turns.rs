@@ -1,7 +1,7 @@
 use antiphon_agent::{
     Agent, AgentFinishReason, AgentInit, AgentInput, AgentResult, AgentStateManagement, Artifact,
-    InMemorySessionStore, Message, Part, Registry, RuntimeError, SessionState, SnapshotStatus,
-    TurnContext, TurnResult, types::Status,
+    InMemorySessionStore, Message, Part, Registry, Role, RuntimeError, SessionState,
+    SnapshotStatus, TurnContext, TurnResult, types::Status,
 };
 use futures_util::StreamExt;
 use serde_json::{Value, json};
@@ -313,6 +313,25 @@ async fn the_json_of_a_run() {
     // No input is no turn.
     let none = agent.run_json(&cx(), Value::Null, &mut |_| {}).await.unwrap();
     assert_eq!(none, json!({"sessionId": none["sessionId"]}));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_says_no_role_is_the_users() {
+    let agent = stored();
+    for message in [
+        json!({"content": [{"text": "one"}]}),
+        json!({"role": "", "content": [{"text": "one"}]}),
+        json!({"role": null, "content": [{"text": "one"}]}),
+    ] {
+        let input = json!({ "message": message });
+        let output = agent.run_json(&cx(), input, &mut |_| {}).await.unwrap();
+        let id = output["snapshotId"].as_str().unwrap();
+        let state = agent.get_snapshot(&cx(), id).await.unwrap().state.unwrap();
+        assert_eq!(state.messages.get(0).unwrap().role, Role::User);
+    }
+    let input = json!({"message": {"role": "model", "content": [{"text": "one"}]}});
+    let output = agent.run_json(&cx(), input, &mut |_| {}).await.unwrap();
+    assert_eq!(output["error"]["status"], "INVALID_ARGUMENT");
 }
 
 #[tokio::test(start_paused = true)]
