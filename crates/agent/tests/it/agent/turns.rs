@@ -329,9 +329,6 @@ async fn a_message_that_says_no_role_is_the_users() {
         let state = agent.get_snapshot(&cx(), id).await.unwrap().state.unwrap();
         assert_eq!(state.messages.get(0).unwrap().role, Role::User);
     }
-    let input = json!({"message": {"role": "model", "content": [{"text": "one"}]}});
-    let output = agent.run_json(&cx(), input, &mut |_| {}).await.unwrap();
-    assert_eq!(output["error"]["status"], "INVALID_ARGUMENT");
 }
 
 #[tokio::test(start_paused = true)]
