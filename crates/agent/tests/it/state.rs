@@ -1,3 +1,5 @@
+use std::sync::{Arc, Weak};
+
 use antiphon_agent::{
     AgentFinishReason, AgentInit, AgentInput, AgentStreamChunk, Artifact, Message, Part, Session,
     SessionAccess, SessionSnapshot, SessionState, SnapshotStatus, TurnEnd,
@@ -163,4 +165,27 @@ fn the_erased_session_knows_its_type_and_refuses_another_custom_state() {
     let error = session.update_custom_json(&mut |custom| *custom = json!("x")).unwrap_err();
     assert_eq!(error.status(), antiphon_agent::types::Status::InvalidArgument);
     assert_eq!(session.custom_json(), json!({"count": 3}));
+}
+
+/// Looks at its session when it goes.
+#[derive(Clone, Default, Serialize, Deserialize)]
+struct Leaving {
+    #[serde(skip)]
+    session: Weak<Session<Leaving>>,
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        if let Some(session) = self.session.upgrade() {
+            assert!(session.messages().is_empty());
+        }
+    }
+}
+
+#[test]
+fn a_custom_state_that_goes_may_use_the_session() {
+    let session = Arc::new(Session::<Leaving>::new("s", SessionState::default()));
+    for _ in 0..3 {
+        session.update_custom(|_| Leaving { session: Arc::downgrade(&session) });
+    }
 }
