@@ -144,6 +144,9 @@ impl<S: State> AgentBuilder<S> {
     }
 
     /// Where the agent keeps its sessions. Without a store the state travels with the calls.
+    ///
+    /// What travels is the caller's to write: the conversation, and in it what the model asked for
+    /// and what a user confirmed. A policy that is to hold against callers needs a store.
     pub fn store(self, store: impl SessionStore + 'static) -> Self {
         self.shared_store(Arc::new(store))
     }

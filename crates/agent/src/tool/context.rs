@@ -28,7 +28,7 @@ pub struct ToolContext {
     pub call_id: Arc<str>,
     /// The number of the user's turn, from 1.
     pub turn: u64,
-    /// The session's memory; keys are prefixed with the session's id.
+    /// The session's memory: no other session's can be reached through it.
     pub memory: Arc<dyn Memory>,
     /// Cancelled when the call is: by the model, the host, the end of the session, or the time-out.
     /// A moment later the tool's future is dropped.
