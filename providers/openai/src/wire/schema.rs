@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 /// The keys of a client event that the GA protocol does not know, as paths such as
-/// `session.audio.input.foo` or `session.tools[0].function`, in the order of the keys.
+/// `session.audio.input.foo` or `session.tools[0].function`, sorted.
 ///
 /// ```
 /// use antiphon_openai::wire::unknown_keys;
@@ -19,6 +19,8 @@ use serde_json::Value;
 pub fn unknown_keys(event: &Value) -> Vec<String> {
     let mut unknown = Vec::new();
     EVENT.walk(event, &mut String::new(), &mut unknown);
+    // An object may or may not keep the order of its keys.
+    unknown.sort_unstable();
     unknown
 }
 
