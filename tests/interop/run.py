@@ -84,10 +84,6 @@ def main():
     count, failed = scenarios.count, scenarios.failed
     if not options.only or "audio" in options.only:
         more, broken = real_devices(binary)
-        if broken:
-            # A sound server keeps time by the machine: one that stood still garbles what is heard.
-            print("the scenarios over a sound server again, once")
-            more, broken = real_devices(binary)
         count, failed = count + more, failed + broken
     if failed:
         print(f"{failed} of {count} scenarios failed (seed {options.seed})")
