@@ -130,7 +130,7 @@ pub use state::{
 };
 pub use store::{
     InMemorySessionStore, SessionStore, SnapshotMetadataReader, SnapshotReader, SnapshotSubscriber,
-    SnapshotUpdate, SnapshotWriter,
+    SnapshotUpdate, SnapshotWriter, StoreError, StoreErrorKind,
 };
 pub use task::{DetachedTask, SnapshotAccess};
 pub use tool::{FuncTool, InterruptibleTool, Tool, ToolContext, ToolLimits, TypedTool};

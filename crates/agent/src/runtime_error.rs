@@ -5,7 +5,7 @@ use std::sync::Arc;
 use antiphon_types::Status;
 use serde_json::Value;
 
-use crate::{ModelError, state::AgentErrorDetails};
+use crate::{ModelError, state::AgentErrorDetails, store::StoreError};
 
 /// Why something of an agent, a session or a store could not be done. [`RuntimeError::status`] is
 /// the canonical code.
@@ -48,6 +48,9 @@ pub enum RuntimeError {
     /// The model failed.
     #[error(transparent)]
     Model(#[from] ModelError),
+    /// A store on disk cannot be used, or not for this.
+    #[error(transparent)]
+    Store(#[from] StoreError),
     /// Something else, of the host or of a store.
     #[error("{}", .0.message)]
     Other(AgentErrorDetails),
@@ -88,6 +91,7 @@ impl RuntimeError {
             Self::DeadlineExceeded(_) => Status::DeadlineExceeded,
             Self::LimitReached(_) => Status::Aborted,
             Self::Model(error) => error.status(),
+            Self::Store(error) => error.status(),
             Self::Other(details) => details.status,
         }
     }

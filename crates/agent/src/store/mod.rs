@@ -28,12 +28,20 @@
 //! [`Messages::shared_prefix`]: crate::Messages::shared_prefix
 
 pub mod conformance;
+mod error;
+#[allow(dead_code)] // until the stores on disk are there
+mod lineage;
 mod memory;
+#[allow(dead_code)]
+mod recent;
 
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 
-pub use self::memory::InMemorySessionStore;
+pub use self::{
+    error::{StoreError, StoreErrorKind},
+    memory::InMemorySessionStore,
+};
 use crate::{
     InvocationContext, RuntimeError,
     state::{SessionSnapshot, SnapshotStatus},
