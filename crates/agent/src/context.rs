@@ -24,9 +24,31 @@ pub struct InvocationContext {
     caller: Option<Arc<Caller>>,
     values: Arc<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
     deadline: Option<Instant>,
+    callers: Option<CallersDeadline>,
     cancelled: CancellationToken,
     session: Option<Arc<dyn SessionAccess>>,
     turn: Option<Arc<TurnContext>>,
+}
+
+/// When the caller wants to be answered: work that goes on without the caller outlives it.
+#[derive(Clone)]
+struct CallersDeadline {
+    at: Instant,
+    lifted: CancellationToken,
+}
+
+impl CallersDeadline {
+    fn stands(&self) -> Option<Instant> {
+        (!self.lifted.is_cancelled()).then_some(self.at)
+    }
+
+    async fn passed(&self) {
+        tokio::select! {
+            biased;
+            () = self.lifted.cancelled() => std::future::pending().await,
+            () = tokio::time::sleep_until(self.at) => {}
+        }
+    }
 }
 
 /// Who calls.
@@ -105,7 +127,14 @@ impl InvocationContext {
     /// The same call, but neither its deadline nor its cancellation: for writes that must land and
     /// work that goes on.
     pub fn uncancelled(&self) -> Self {
-        Self { deadline: None, cancelled: CancellationToken::new(), ..self.clone() }
+        Self { deadline: None, callers: None, cancelled: CancellationToken::new(), ..self.clone() }
+    }
+
+    /// The context of work that may go on without its caller: it is taken back by `work`, and its
+    /// deadline is gone once `lifted` comes.
+    pub(crate) fn detachable(&self, work: CancellationToken, lifted: CancellationToken) -> Self {
+        let callers = self.deadline().map(|at| CallersDeadline { at, lifted });
+        Self { deadline: None, callers, cancelled: work, ..self.clone() }
     }
 
     /// Who calls.
@@ -123,9 +152,10 @@ impl InvocationContext {
         self.values.get(&TypeId::of::<T>())?.downcast_ref()
     }
 
-    /// When the call has to be over.
+    /// When the call has to be over. Work that goes on in the background has no deadline any more.
     pub fn deadline(&self) -> Option<Instant> {
-        self.deadline
+        let callers = self.callers.as_ref().and_then(CallersDeadline::stands);
+        self.deadline.into_iter().chain(callers).min()
     }
 
     /// What takes the call back.
@@ -141,10 +171,17 @@ impl InvocationContext {
                 None => std::future::pending().await,
             }
         };
+        let late_for_the_caller = async {
+            match &self.callers {
+                Some(callers) => callers.passed().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             biased;
             () = self.cancelled.cancelled() => Status::Cancelled,
             () = late => Status::DeadlineExceeded,
+            () = late_for_the_caller => Status::DeadlineExceeded,
         }
     }
 
@@ -153,7 +190,7 @@ impl InvocationContext {
         if self.cancelled.is_cancelled() {
             return Some(Status::Cancelled);
         }
-        self.deadline
+        self.deadline()
             .is_some_and(|deadline| deadline <= Instant::now())
             .then_some(Status::DeadlineExceeded)
     }
@@ -178,7 +215,7 @@ impl fmt::Debug for InvocationContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("InvocationContext")
             .field("caller", &self.caller.as_ref().map(|caller| &caller.id))
-            .field("deadline", &self.deadline)
+            .field("deadline", &self.deadline())
             .field("cancelled", &self.cancelled.is_cancelled())
             .field("turn", &self.turn)
             .finish_non_exhaustive()

@@ -7,7 +7,6 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
 };
 
 use antiphon_types::Status;
@@ -89,8 +88,7 @@ impl<S: State> Background<S> {
             }
             .chain(futures_util::stream::pending())
         );
-        let every = limits.heartbeat.max(Duration::from_millis(1));
-        let mut beats = interval_at(later(Instant::now(), every), every);
+        let mut beats = interval_at(later(Instant::now(), limits.heartbeat), limits.heartbeat);
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut give_up = None;
         loop {

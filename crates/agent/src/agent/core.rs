@@ -4,7 +4,6 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use antiphon_types::Status;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
-use tokio_util::sync::CancellationToken;
 
 use super::{
     definition::Definition,
@@ -62,16 +61,14 @@ struct Progress<S> {
 }
 
 impl<S: State> Core<S> {
-    /// Begins an invocation. Its context is `cx` without deadline, with the cancellation `work`.
+    /// Begins an invocation. `cx` is the context of its work, yet without the session.
     pub(super) fn new(
         definition: Arc<Definition<S>>,
-        cx: &InvocationContext,
-        work: CancellationToken,
+        cx: InvocationContext,
         start: Start<S>,
         outlet: Arc<Outlet>,
     ) -> Arc<Self> {
         let Start { session_id, state, tip } = start;
-        let cx = cx.uncancelled().with_cancellation(work);
         let observer =
             Observer { definition: definition.clone(), cx: cx.clone(), outlet: outlet.clone() };
         let session = Arc::new(Session::new(session_id, state).observed(observer));

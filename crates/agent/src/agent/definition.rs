@@ -207,7 +207,7 @@ impl<S: State> AgentBuilder<S> {
 
     /// The bounds.
     pub fn limits(mut self, limits: RuntimeLimits) -> Self {
-        self.definition.limits = limits;
+        self.definition.limits = limits.kept();
         self
     }
 

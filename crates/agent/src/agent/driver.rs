@@ -44,14 +44,15 @@ pub(super) async fn launch<S: State>(
 ) -> Result<Launched<S>, RuntimeError> {
     let start = definition.start(cx, init).await?;
     let limits = definition.limits.clone();
-    let work = CancellationToken::new();
     let gone = CancellationToken::new();
     let outlet = Arc::new(Outlet::new(limits.stream));
     let intake = Arc::new(Intake::new(limits.intake));
     let (client, chunks) = mpsc::channel(limits.stream.max(1));
     let (told, outcome) = watch::channel(None);
 
-    let core = Core::new(definition.clone(), cx, work.clone(), start, outlet.clone());
+    let lifted = CancellationToken::new();
+    let work = cx.detachable(CancellationToken::new(), lifted.clone());
+    let core = Core::new(definition.clone(), work, start, outlet.clone());
     let span = tracing::info_span!(
         "agent",
         otel.name = &*definition.name,
@@ -76,6 +77,7 @@ pub(super) async fn launch<S: State>(
         intake: intake.clone(),
         caller: cx.clone(),
         gone: gone.clone(),
+        deadline_lifted: lifted,
         function: Function { handle: function, result: None },
         pump: Box::pin(pump.run()),
         told,
@@ -91,6 +93,8 @@ struct Driver<S: State> {
     caller: InvocationContext,
     /// The caller dropped its connection.
     gone: CancellationToken,
+    /// Lifts the caller's deadline off the work.
+    deadline_lifted: CancellationToken,
     function: Function,
     pump: Pin<Box<dyn Future<Output = Result<(), RuntimeError>> + Send>>,
     told: watch::Sender<Option<Outcome<S>>>,
@@ -181,6 +185,7 @@ impl<S: State> Driver<S> {
 
     /// The caller leaves, and the work goes on.
     async fn detach(mut self) {
+        self.deadline_lifted.cancel();
         // Closed before the work sees the input that detached: the caller sees nothing of it.
         self.core.outlet.close();
         let background = match Background::begin(&self.core).await {

@@ -4,7 +4,7 @@
 use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;
-use tokio::{sync::Mutex, task::JoinHandle};
+use tokio::{runtime::Handle, sync::Mutex, task::JoinHandle};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
@@ -48,8 +48,8 @@ pub trait Invoke: Send + Sync {
 }
 
 /// A running invocation. Whoever holds it begins turns and seals them, and ends it by
-/// [`Invocation::finish`]; dropped without that, an open turn is rolled back, and turns that were
-/// sealed are still written.
+/// [`Invocation::finish`]; dropped without that, an open turn is rolled back, turns that were
+/// sealed are still written, and work that was detached is settled as aborted.
 pub struct Invocation {
     turns: Arc<dyn Turns>,
     life: Box<dyn Life>,
@@ -241,11 +241,23 @@ struct Driven<S: State> {
 struct Attended<S: State> {
     background: Arc<Background<S>>,
     attending: JoinHandle<()>,
+    /// What the invocation came to, once it was finished.
+    result: Result<AgentResult, RuntimeError>,
 }
 
-impl<S: State> Drop for Attended<S> {
+impl<S: State> Drop for Driven<S> {
+    /// Whoever drives it is gone without having finished it: the row in the background must not
+    /// stand there as if somebody worked on it.
     fn drop(&mut self) {
-        self.attending.abort();
+        let Some(attended) = self.attended.get_mut().take() else { return };
+        attended.attending.abort();
+        let Ok(runtime) = Handle::try_current() else { return };
+        let core = self.core.clone();
+        runtime.spawn(async move {
+            core.end();
+            core.flush().await;
+            attended.background.finish(&attended.result).await;
+        });
     }
 }
 
@@ -277,7 +289,8 @@ impl<S: State> Life for Driven<S> {
                 background.attend().await;
             }
         });
-        *attended = Some(Attended { background, attending });
+        let dropped = RuntimeError::Cancelled("the invocation was dropped".to_owned());
+        *attended = Some(Attended { background, attending, result: Err(dropped) });
         Ok(id)
     }
 
@@ -289,13 +302,17 @@ impl<S: State> Life for Driven<S> {
             Err(error) => self.core.failure(error),
         };
         let mut output = erase_output(output);
-        if let Some(attended) = self.attended.lock().await.take() {
+        // It stays in its place until the row is settled: this future may be dropped before.
+        let mut detached = self.attended.lock().await;
+        if let Some(attended) = &mut *detached {
             attended.attending.abort();
+            attended.result = result;
             output.snapshot_id = Some(attended.background.snapshot_id().clone());
             if attended.background.aborted() {
                 output.finish_reason = Some(AgentFinishReason::Aborted);
             }
-            attended.background.finish(&result).await;
+            attended.background.finish(&attended.result).await;
+            *detached = None;
         }
         output
     }

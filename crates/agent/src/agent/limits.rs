@@ -9,17 +9,20 @@ use tokio::time::Instant;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RuntimeLimits {
-    /// How often work in the background says that it is alive. Default: 30 s.
+    /// How often work in the background says that it is alive; 1 ms at least. Default: 30 s.
     pub heartbeat: Duration,
-    /// For how long without that it is taken to be alive. Default: 60 s.
+    /// For how long without that it is taken to be alive. Less than two heartbeats would make
+    /// expired what is alive, so it is two at least. Default: 60 s.
     pub stale_after: Duration,
     /// How long work that was told to stop may take until it is ended by force. Default: 5 min.
     pub wind_down: Duration,
     /// How long an agent function may take to end once its caller stopped it. Default: 2 s.
     pub settle_grace: Duration,
-    /// How often a wait reads a snapshot where its store cannot tell of changes. Default: 2 s.
+    /// How often a wait reads a snapshot where its store cannot tell of changes; 1 ms at least.
+    /// Default: 2 s.
     pub poll: Duration,
-    /// How often it does where the store can, for workers that died without a word. Default: 30 s.
+    /// How often it does where the store can, for workers that died without a word; 1 ms at least.
+    /// Default: 30 s.
     pub reread: Duration,
     /// How long one operation of the store may take. Default: 30 s.
     pub store: Duration,
@@ -52,6 +55,18 @@ impl Default for RuntimeLimits {
             stream_stall: Duration::from_secs(5 * 60),
             unwritten_turns: 64,
         }
+    }
+}
+
+impl RuntimeLimits {
+    /// The limits as they can be kept.
+    pub(super) fn kept(mut self) -> Self {
+        let least = Duration::from_millis(1);
+        for every in [&mut self.heartbeat, &mut self.poll, &mut self.reread] {
+            *every = (*every).max(least);
+        }
+        self.stale_after = self.stale_after.max(self.heartbeat.saturating_mul(2));
+        self
     }
 }
 

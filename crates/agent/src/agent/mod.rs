@@ -293,7 +293,8 @@ impl<S: State> Invoke for Agent<S> {
         let start = self.definition.start(cx, decode_init(init)?).await?;
         let work = CancellationToken::new();
         let outlet = Arc::new(Outlet::closed());
-        let core = Core::new(self.definition.clone(), cx, work.clone(), start, outlet);
+        let cx = cx.uncancelled().with_cancellation(work.clone());
+        let core = Core::new(self.definition.clone(), cx, start, outlet);
         Ok(Invocation::new(core, work))
     }
 }

@@ -1,6 +1,6 @@
 //! Reading snapshots, waiting for them, and stopping the work behind them.
 
-use std::{future::ready, panic::AssertUnwindSafe, pin::pin};
+use std::{future::ready, panic::AssertUnwindSafe, pin::pin, time::Duration};
 
 use antiphon_types::Status;
 use futures_util::{
@@ -22,6 +22,9 @@ use crate::{
     state::{SessionSnapshot, SnapshotStatus},
     store::SnapshotSubscriber,
 };
+
+/// How often a wait says in the log that it goes on.
+const PROGRESS: Duration = Duration::from_secs(30);
 
 /// Waits for an operation of a store, within its limit and the caller's time. A store that panics
 /// errs.
@@ -243,7 +246,8 @@ impl<S: State> Definition<S> {
             }
             None => stream::pending().boxed(),
         };
-        let mut ticked = Instant::now();
+        let begun = Instant::now();
+        let (mut ticked, mut told) = (begun, begun);
         loop {
             let next = sleep_until(later(ticked, every));
             {
@@ -275,7 +279,19 @@ impl<S: State> Definition<S> {
             };
             match read {
                 Ok(row) if row.status().is_terminal() => return Ok(row),
-                Ok(_) => failures.left = failures.of,
+                Ok(row) => {
+                    failures.left = failures.of;
+                    if ticked - told >= PROGRESS {
+                        told = ticked;
+                        let (waited, status) = (ticked - begun, row.status());
+                        tracing::info!(
+                            snapshot_id = &**id,
+                            ?status,
+                            ?waited,
+                            "still waiting for a snapshot"
+                        );
+                    }
+                }
                 Err(error) => {
                     failures.ride_out(cx, error)?;
                     every = self.limits.poll;

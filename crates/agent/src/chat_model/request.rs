@@ -63,8 +63,7 @@ impl Kept {
 
 /// The request, or why it cannot be asked.
 pub(super) fn chat_request(request: &ModelRequest) -> Result<ChatRequest, String> {
-    let messages = request.messages.iter().map(|message| chat_message(message));
-    let messages: Vec<_> = messages.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect();
+    let messages = chat_messages(request)?;
     if messages.is_empty() {
         return Err("there is no message to answer".into());
     }
@@ -124,6 +123,30 @@ pub(super) fn chat_options(
     Ok(options)
 }
 
+/// The messages. What tools attached to their outputs stands in a message of the user after them,
+/// since to most vendors outputs of tools are text alone.
+fn chat_messages(request: &ModelRequest) -> Result<Vec<ChatMessage>, String> {
+    let mut messages = Vec::new();
+    let mut attached = Vec::new();
+    for message in &request.messages {
+        // Outputs of one round stand together.
+        if message.role != Role::Tool && !attached.is_empty() {
+            let parts = std::mem::take(&mut attached);
+            messages.push(ChatMessage::user(MessageContent::from_parts(parts)));
+        }
+        messages.extend(chat_message(message)?);
+        for part in &message.content {
+            if let PartKind::ToolResponse(response) = &part.kind {
+                attached.extend(attachments(response)?);
+            }
+        }
+    }
+    if !attached.is_empty() {
+        messages.push(ChatMessage::user(MessageContent::from_parts(attached)));
+    }
+    Ok(messages)
+}
+
 /// The message; none where nothing of it is for a model.
 fn chat_message(message: &Message) -> Result<Option<ChatMessage>, String> {
     let kept = Kept::from_message(message);
@@ -141,6 +164,18 @@ fn chat_message(message: &Message) -> Result<Option<ChatMessage>, String> {
         Role::Model => ChatMessage::assistant(content),
         Role::Tool => ChatMessage::tool(content),
     }))
+}
+
+/// What a tool attached to its output, headed by the tool's name.
+fn attachments(response: &message::ToolResponse) -> Result<Vec<ContentPart>, String> {
+    let mut parts = Vec::new();
+    for part in response.content.iter().flatten() {
+        parts.extend(content_part(part, &JsonObject::new())?);
+    }
+    if !parts.is_empty() {
+        parts.insert(0, ContentPart::Text(format!("Attached by the tool {}:", response.name)));
+    }
+    Ok(parts)
 }
 
 fn content_part(part: &Part, signatures: &JsonObject) -> Result<Option<ContentPart>, String> {

@@ -3,7 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use antiphon_agent::{
-    Message, Model, ModelChunk, ModelError, ModelFinish, ModelReply, ModelRequest, Part, Role,
+    Message, Model, ModelChunk, ModelError, ModelFinish, ModelReply, ModelRequest, Part, PartKind,
+    Role,
     chat_model::{ChatApi, ChatModel, ChatModelBuilder},
     model::collect,
     types::{Status, ToolArguments, ToolDefinition},
@@ -107,6 +108,11 @@ fn builder(api: ChatApi, url: &str) -> ChatModelBuilder {
 }
 
 fn conversation() -> ModelRequest {
+    let mut with_picture =
+        Part::tool_response("weather", Some("c1".into()), json!({"degrees": 18}));
+    if let PartKind::ToolResponse(response) = &mut with_picture.kind {
+        response.content = Some(vec![Part::media("data:image/png;base64,BBBB", None)]);
+    }
     let mut messages = vec![
         Message::user("Weather in Paris?"),
         Message::new(
@@ -116,10 +122,7 @@ fn conversation() -> ModelRequest {
                 Part::tool_request("weather", Some("c1".into()), json!({"city": "Paris"})),
             ],
         ),
-        Message::new(
-            Role::Tool,
-            vec![Part::tool_response("weather", Some("c1".into()), json!({"degrees": 18}))],
-        ),
+        Message::new(Role::Tool, vec![with_picture]),
         Message::new(
             Role::User,
             vec![
@@ -187,7 +190,7 @@ async fn an_openai_server_is_asked_and_its_text_and_calls_are_heard() {
     assert_eq!(body["model"], "test-model");
     assert_eq!(body["stream"], true);
     let roles: Vec<_> = body["messages"].as_array().unwrap().iter().map(|m| &m["role"]).collect();
-    assert_eq!(roles, ["system", "user", "assistant", "tool", "user"]);
+    assert_eq!(roles, ["system", "user", "assistant", "tool", "user", "user"]);
     assert_eq!(body["messages"][0]["content"], "Be brief.");
     let call = &body["messages"][2]["tool_calls"][0];
     assert_eq!(call["id"], "c1");
@@ -197,8 +200,10 @@ async fn an_openai_server_is_asked_and_its_text_and_calls_are_heard() {
     assert_eq!(arguments, json!({"city": "Paris"}));
     assert_eq!(body["messages"][3]["tool_call_id"], "c1");
     assert_eq!(body["messages"][3]["content"], r#"{"degrees":18}"#);
-    let image = &body["messages"][4]["content"][1]["image_url"]["url"];
-    assert_eq!(image, "data:image/png;base64,AAAA");
+    for (message, data) in [(4, "BBBB"), (5, "AAAA")] {
+        let image = &body["messages"][message]["content"][1]["image_url"]["url"];
+        assert_eq!(image, &json!(format!("data:image/png;base64,{data}")));
+    }
     assert_eq!(body["tools"][0]["function"]["name"], "weather");
     assert_eq!(body["tools"][0]["function"]["parameters"]["required"], json!(["city"]));
     assert!(!body.to_string().contains("never sent"));

@@ -8,8 +8,8 @@ use std::{
 
 use antiphon_agent::{
     Agent, AgentFinishReason, AgentInit, AgentInput, AgentResult, Artifact, InMemorySessionStore,
-    Message, ModelResponseChunk, Part, Role, RuntimeError, RuntimeLimits, SessionStore,
-    SnapshotReader, SnapshotStatus, TurnResult, types::Status,
+    InvocationContext, Message, ModelResponseChunk, Part, Role, RuntimeError, RuntimeLimits,
+    SessionStore, SnapshotReader, SnapshotStatus, TurnResult, types::Status,
 };
 use jiff::SignedDuration;
 use tokio::time::{Instant, sleep, timeout};
@@ -175,6 +175,57 @@ async fn detach_background_work_survives_action_return() {
     let task = agent.run_detached(&caller, "nap", fresh()).await.unwrap();
     stop.cancel();
     assert_eq!(task.wait().await.unwrap().status(), SnapshotStatus::Completed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_work_sees_its_callers_deadline_until_it_is_detached() {
+    let (told, mut deadlines) = tokio::sync::mpsc::unbounded_channel();
+    let agent = Agent::custom("watching", move |cx: InvocationContext, _, runner| {
+        let told = told.clone();
+        async move {
+            let turns = runner.run(|turn, _| {
+                let _ = told.send((cx.deadline(), turn.deadline(), turn.has_ended()));
+                async { Ok(TurnResult::default()) }
+            });
+            turns.await?;
+            let _ = timeout(Duration::from_secs(60), cx.ended()).await;
+            let _ = told.send((cx.deadline(), None, cx.has_ended()));
+            Ok(runner.result())
+        }
+    });
+    let agent: Agent<Log> = agent.store(InMemorySessionStore::new()).build();
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let mut connection =
+        agent.connect(&cx().with_deadline(deadline), AgentInit::session("s")).await.unwrap();
+    connection.send_text("attached").await.unwrap();
+    assert_eq!(deadlines.recv().await.unwrap(), (Some(deadline), Some(deadline), None));
+    connection.send(AgentInput::text("on its own").detached()).await.unwrap();
+    let id = connection.output().await.unwrap().snapshot_id.unwrap();
+    assert_eq!(deadlines.recv().await.unwrap(), (None, None, None));
+    assert_eq!(deadlines.recv().await.unwrap(), (None, None, None), "long after it");
+    let row = agent.wait_for_snapshot(&cx(), id).await.unwrap();
+    assert_eq!(row.status(), SnapshotStatus::Completed);
+
+    let init = AgentInit::session("s");
+    let stopped = agent
+        .run_text(&cx().with_deadline(Instant::now() + Duration::from_secs(5)), "attached", init)
+        .await;
+    assert_eq!(stopped.unwrap_err().error.status(), Status::DeadlineExceeded);
+    let ended = deadlines.recv().await.map(|_| ()).and(deadlines.recv().await);
+    assert!(ended.unwrap().2.is_some(), "the work saw its time pass");
+}
+
+#[tokio::test(start_paused = true)]
+async fn limits_that_cannot_be_kept_are_raised() {
+    let mut limits = RuntimeLimits::default();
+    (limits.heartbeat, limits.stale_after) = (Duration::from_secs(30), Duration::from_secs(1));
+    (limits.poll, limits.reread) = (Duration::ZERO, Duration::ZERO);
+    let agent = scripted().store(InMemorySessionStore::new()).limits(limits).build();
+    let task = agent.run_detached(&cx(), "slow", fresh()).await.unwrap();
+    sleep(Duration::from_secs(29)).await;
+    assert_eq!(task.poll().await.unwrap().status(), SnapshotStatus::Pending, "it is alive");
+    task.abort().await.unwrap();
+    assert_eq!(task.wait().await.unwrap().status(), SnapshotStatus::Aborted);
 }
 
 #[tokio::test(start_paused = true)]

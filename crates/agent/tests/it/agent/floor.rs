@@ -142,6 +142,37 @@ async fn an_invocation_goes_on_in_the_background_and_hears_of_an_abort() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_detached_invocation_that_is_dropped_settles_its_row() {
+    let agent = stored();
+    let invocation = open(&agent, AgentInit::session("s")).await;
+    let id = invocation.detach().await.unwrap();
+    let turn = invocation.begin_turn().unwrap();
+    turn.append(Message::user("kept"));
+    turn.seal(ended()).write().await;
+    let turn = invocation.begin_turn().unwrap();
+    turn.append(Message::user("left open"));
+    drop((turn, invocation));
+    let row = agent.wait_for_snapshot(&cx(), id).await.unwrap();
+    assert_eq!(row.status(), SnapshotStatus::Aborted);
+    assert_eq!(texts(&row.state.unwrap()), ["kept"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_finish_that_is_dropped_still_settles_the_row() {
+    let store = Arc::new(FlakyStore::default());
+    let agent = scripted().shared_store(store.clone() as Arc<dyn SessionStore>).build();
+    let invocation = open(&agent, AgentInit::session("s")).await;
+    let id = invocation.detach().await.unwrap();
+    invocation.begin_turn().unwrap().seal(ended()).write().await;
+    store.hang_writes(true);
+    let finish = invocation.finish(Ok(AgentResult::default()));
+    assert!(timeout(Duration::from_secs(1), finish).await.is_err(), "the store hangs");
+    store.hang_writes(false);
+    let row = agent.wait_for_snapshot(&cx(), id).await.unwrap();
+    assert_eq!(row.status(), SnapshotStatus::Completed);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_invocation_without_store_returns_its_state() {
     let agent = scripted().build();
     let invocation = open(&agent, AgentInit::default()).await;

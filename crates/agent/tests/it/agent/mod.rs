@@ -79,8 +79,7 @@ pub async fn turn(
         "slow" => tokio::select! {
             () = sleep(Duration::from_secs(600)) => {}
             status = cx.ended() => {
-                assert_eq!(status, Status::Cancelled);
-                return Err(RuntimeError::Cancelled("the turn was stopped".into()).into());
+                return Err(RuntimeError::new(status, "the turn was stopped").into());
             }
         },
         "stubborn" => sleep(Duration::from_secs(3600)).await,
