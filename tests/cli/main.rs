@@ -1,6 +1,6 @@
 //! Runs the real program as a user would, in virtual time.
 // In helpers too, which the lint does not take for tests; and nobody reads documentation of tests.
-#![allow(clippy::unwrap_used, missing_docs)]
+#![allow(clippy::unwrap_used, missing_docs)] // in helpers too, which the lints do not take for tests
 
 mod conversation;
 mod files;

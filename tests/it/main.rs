@@ -1,7 +1,7 @@
 //! A whole session against a scripted provider, speaker and tools, on paused time.
 
 // Helpers fail the test by unwrapping, too.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used)] // in helpers too, which the lint does not take for tests
 
 mod allocations;
 mod arrows;

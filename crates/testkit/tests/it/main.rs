@@ -1,7 +1,7 @@
 //! What the kit's parts promise, and what tokio's paused clock does beside sockets and threads.
 
 // Helpers fail the test by unwrapping, too.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used)] // in helpers too, which the lint does not take for tests
 
 mod openai;
 mod paused_time;
