@@ -128,9 +128,12 @@ pub use session::{ArtifactStore, Session, SessionAccess, State};
 pub use state::{
     AgentErrorDetails, AgentFinishReason, Artifact, SessionSnapshot, SessionState, SnapshotStatus,
 };
+#[cfg(feature = "sqlite")]
+pub use store::sqlite::{Durability, SqliteMemory, SqliteOptions, SqliteSessionStore};
 pub use store::{
-    InMemorySessionStore, SessionStore, SnapshotMetadataReader, SnapshotReader, SnapshotSubscriber,
-    SnapshotUpdate, SnapshotWriter, StoreError, StoreErrorKind,
+    InMemorySessionStore, SessionStore, SessionSummary, SnapshotMetadataReader, SnapshotReader,
+    SnapshotSubscriber, SnapshotSummary, SnapshotUpdate, SnapshotWriter, StoreError,
+    StoreErrorKind,
 };
 pub use task::{DetachedTask, SnapshotAccess};
 pub use tool::{FuncTool, InterruptibleTool, Tool, ToolContext, ToolLimits, TypedTool};

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 
 use super::{
     SessionStore, SnapshotMetadataReader, SnapshotReader, SnapshotSubscriber, SnapshotUpdate,
-    SnapshotWriter,
+    SnapshotWriter, kept_row, required,
 };
 use crate::{
     InvocationContext, RuntimeError,
@@ -139,7 +139,7 @@ impl SnapshotWriter for InMemorySessionStore {
             // The update runs outside of the lock; what it was made from must still stand then.
             let before = self.row(cx, &id)?;
             let Some(after) = update(before.as_deref())? else { return Ok(None) };
-            let after = Arc::new(owned(after, &id, before.as_deref())?);
+            let after = Arc::new(kept_row(after, &id, before.as_deref())?);
             if self.lock().of_mut_or_new(cx).replace(before, &after, self.max_per_session) {
                 return Ok(Some(Arc::unwrap_or_clone(after)));
             }
@@ -191,30 +191,6 @@ impl fmt::Debug for InMemorySessionStore {
             .field("snapshots", &all().map(|tenant| tenant.rows.len()).sum::<usize>())
             .finish_non_exhaustive()
     }
-}
-
-/// The row as the store keeps it: with its own id, its first session, and a status.
-fn owned(
-    mut row: SessionSnapshot,
-    id: &Arc<str>,
-    before: Option<&SessionSnapshot>,
-) -> Result<SessionSnapshot, RuntimeError> {
-    row.snapshot_id = id.clone();
-    if let Some(before) = before {
-        row.session_id = before.session_id.clone();
-    }
-    if row.session_id.as_deref().unwrap_or("").is_empty() {
-        return Err(RuntimeError::SessionIdRequired);
-    }
-    row.status = Some(row.status());
-    Ok(row)
-}
-
-fn required<'a>(what: &str, id: &'a str) -> Result<&'a str, RuntimeError> {
-    if id.is_empty() {
-        return Err(RuntimeError::InvalidArgument(format!("the {what} is empty")));
-    }
-    Ok(id)
 }
 
 type Stored = Arc<SessionSnapshot>;

@@ -3,7 +3,7 @@
 //! A store is [`SnapshotReader`] and [`SnapshotWriter`], together [`SessionStore`]; what it can do
 //! besides ([`SnapshotSubscriber`], [`SnapshotMetadataReader`]) it offers at run time. It keeps rows
 //! with custom states of raw JSON: the agent knows the type. [`InMemorySessionStore`] is one that
-//! ends with the process.
+//! ends with the process; with the feature `sqlite`, `SqliteSessionStore` is one in a file.
 //!
 //! # What a store owes
 //!
@@ -29,17 +29,23 @@
 
 pub mod conformance;
 mod error;
-#[allow(dead_code)] // until the stores on disk are there
+#[cfg_attr(not(feature = "sqlite"), allow(dead_code))]
 mod lineage;
+mod listing;
 mod memory;
-#[allow(dead_code)]
+#[cfg_attr(not(feature = "sqlite"), allow(dead_code))]
 mod recent;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
+
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 
 pub use self::{
     error::{StoreError, StoreErrorKind},
+    listing::{SessionSummary, SnapshotSummary},
     memory::InMemorySessionStore,
 };
 use crate::{
@@ -196,4 +202,28 @@ impl dyn SessionStore {
 
 fn without_state(snapshot: SessionSnapshot) -> SessionSnapshot {
     snapshot.with_state(None)
+}
+
+/// The row as the store keeps it: with its own id, its first session, and a status.
+fn kept_row(
+    mut row: SessionSnapshot,
+    id: &Arc<str>,
+    before: Option<&SessionSnapshot>,
+) -> Result<SessionSnapshot, RuntimeError> {
+    row.snapshot_id = id.clone();
+    if let Some(before) = before {
+        row.session_id = before.session_id.clone();
+    }
+    if row.session_id.as_deref().unwrap_or("").is_empty() {
+        return Err(RuntimeError::SessionIdRequired);
+    }
+    row.status = Some(row.status());
+    Ok(row)
+}
+
+fn required<'a>(what: &str, id: &'a str) -> Result<&'a str, RuntimeError> {
+    if id.is_empty() {
+        return Err(RuntimeError::InvalidArgument(format!("the {what} is empty")));
+    }
+    Ok(id)
 }

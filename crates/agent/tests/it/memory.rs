@@ -34,6 +34,33 @@ async fn c16_memory_rules() {
     keeps_the_rules(&FileMemory::open(path).await.unwrap()).await;
 }
 
+#[cfg(feature = "sqlite")]
+#[tokio::test]
+async fn c16_memory_rules_in_a_database() {
+    use antiphon_agent::SqliteMemory;
+    let (_directory, path) = directory();
+    keeps_the_rules(&SqliteMemory::open(&path).await.unwrap()).await;
+    let memory = SqliteMemory::open(&path).await.unwrap();
+    assert_eq!(memory.get("ä\n\"").await.unwrap().as_deref(), Some("ö\0"));
+    memory.set("\u{10ffff}", "last").await.unwrap();
+    assert_eq!(memory.list("\u{10ffff}").await.unwrap(), ["\u{10ffff}"]);
+    let large = "x".repeat(17 << 20);
+    let error = memory.set("a", &large).await.unwrap_err();
+    assert_eq!(error.status(), Status::ResourceExhausted);
+
+    // What is set at the same time, by several with the same file, is all there.
+    let other = SqliteMemory::open(&path).await.unwrap();
+    let mut writers = tokio::task::JoinSet::new();
+    for writer in 0..50 {
+        let memory = if writer % 2 == 0 { memory.clone() } else { other.clone() };
+        writers.spawn(async move { memory.set(&format!("k{writer:02}"), "v").await });
+    }
+    while let Some(written) = writers.join_next().await {
+        written.unwrap().unwrap();
+    }
+    assert_eq!(memory.list("k").await.unwrap().len(), 50);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c16_fifty_writers_lose_nothing() {
     let (_directory, path) = directory();
