@@ -131,9 +131,9 @@ pub use state::{
 #[cfg(feature = "sqlite")]
 pub use store::sqlite::{Durability, SqliteMemory, SqliteOptions, SqliteSessionStore};
 pub use store::{
-    InMemorySessionStore, SessionStore, SessionSummary, SnapshotMetadataReader, SnapshotReader,
-    SnapshotSubscriber, SnapshotSummary, SnapshotUpdate, SnapshotWriter, StoreError,
-    StoreErrorKind,
+    FileSessionStore, InMemorySessionStore, SessionStore, SessionSummary, SnapshotMetadataReader,
+    SnapshotReader, SnapshotSubscriber, SnapshotSummary, SnapshotUpdate, SnapshotWriter,
+    StoreError, StoreErrorKind,
 };
 pub use task::{DetachedTask, SnapshotAccess};
 pub use tool::{FuncTool, InterruptibleTool, Tool, ToolContext, ToolLimits, TypedTool};

@@ -3,7 +3,8 @@
 //! A store is [`SnapshotReader`] and [`SnapshotWriter`], together [`SessionStore`]; what it can do
 //! besides ([`SnapshotSubscriber`], [`SnapshotMetadataReader`]) it offers at run time. It keeps rows
 //! with custom states of raw JSON: the agent knows the type. [`InMemorySessionStore`] is one that
-//! ends with the process; with the feature `sqlite`, `SqliteSessionStore` is one in a file.
+//! ends with the process, [`FileSessionStore`] one in a directory; with the feature `sqlite`,
+//! `SqliteSessionStore` is one in a file.
 //!
 //! # What a store owes
 //!
@@ -29,6 +30,7 @@
 
 pub mod conformance;
 mod error;
+mod file;
 #[cfg_attr(not(feature = "sqlite"), allow(dead_code))]
 mod lineage;
 mod listing;
@@ -45,6 +47,7 @@ use futures_util::stream::BoxStream;
 
 pub use self::{
     error::{StoreError, StoreErrorKind},
+    file::FileSessionStore,
     listing::{SessionSummary, SnapshotSummary},
     memory::InMemorySessionStore,
 };

@@ -1,4 +1,5 @@
 mod broken;
+mod files;
 mod memory;
 #[cfg(feature = "sqlite")]
 mod sqlite;
