@@ -110,10 +110,14 @@ impl RuntimeError {
         matches!(self, Self::Cancelled(_) | Self::DeadlineExceeded(_) | Self::LimitReached(_))
     }
 
-    /// As it is stored and told to clients.
+    /// As it is stored and told to clients. They are not told where a store lies.
     pub fn to_details(&self) -> AgentErrorDetails {
         match self {
             Self::Other(details) => details.clone(),
+            Self::Store(error) => {
+                let message = format!("the session store cannot do this: {}", error.kind);
+                AgentErrorDetails::new(error.status(), message)
+            }
             error => AgentErrorDetails::new(error.status(), error.to_string()),
         }
     }

@@ -67,3 +67,20 @@ impl StoreError {
         }
     }
 }
+
+impl fmt::Display for StoreErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotFound => "not found",
+            Self::ReadOnly => "read-only",
+            Self::Full => "full",
+            Self::Busy => "busy",
+            Self::Contended => "contended",
+            Self::Corrupt => "corrupt",
+            Self::NewerVersion => "of a newer version",
+            Self::Foreign => "not a store",
+            Self::TooLarge => "too large",
+            Self::Io => "failed to read or write",
+        })
+    }
+}

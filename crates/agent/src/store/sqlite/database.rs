@@ -489,6 +489,8 @@ fn use_log(connection: &Connection, patience: Duration) -> Result<(), Fault> {
 fn one_name(path: &Path) -> Result<PathBuf, Fault> {
     match fs::canonicalize(path) {
         Ok(path) if path.is_dir() => Err(Fault::of(StoreErrorKind::Foreign, "it is a directory")),
+        // Opening a pipe would wait for whoever writes to it.
+        Ok(path) if !path.is_file() => Err(Fault::of(StoreErrorKind::Foreign, "it is no file")),
         Ok(path) => Ok(path),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             let name = path.file_name().ok_or(Fault::File(error))?;

@@ -7,10 +7,10 @@ use rusqlite::{Connection, params};
 
 use super::{
     fault::Fault,
-    read::{latest_row_of, scope_no, session_no},
+    read::{latest_row_of, one, scope_no, session_no},
     row::{COLUMNS, Id, IdRef, Row},
 };
-use crate::store::{SessionSummary, SnapshotSummary};
+use crate::store::{SessionSummary, SnapshotSummary, lineage::Point};
 
 pub(super) fn scopes(connection: &Connection) -> Result<Vec<Arc<str>>, Fault> {
     let mut statement = connection.prepare_cached("SELECT name FROM scopes ORDER BY name")?;
@@ -32,26 +32,36 @@ pub(super) fn sessions(
             None => return Ok(Vec::new()),
         },
     };
-    let sql = "SELECT s.no, s.id, count(*), min(n.created_s), \
-                   (SELECT f.created_ns FROM snapshots f WHERE f.session = s.no \
-                    ORDER BY f.created_s, f.created_ns LIMIT 1) \
-               FROM sessions s JOIN snapshots n ON n.session = s.no \
-               WHERE s.scope = ?1 AND s.no < ?2 GROUP BY s.no ORDER BY s.no DESC LIMIT ?3";
+    let sql = "SELECT no, id FROM sessions WHERE scope = ?1 AND no < ?2 ORDER BY no DESC LIMIT ?3";
     let mut statement = connection.prepare_cached(sql)?;
     let mut rows = statement.query(params![scope, before, bounded(limit)])?;
     let mut sessions = Vec::new();
     while let Some(row) = rows.next()? {
-        let latest = latest_row_of(connection, row.get(0)?)?;
-        let Some(latest) = latest else { continue };
         let Id(session_id) = row.get(1)?;
-        sessions.push(SessionSummary {
-            session_id,
-            snapshots: row.get::<_, i64>(2)?.unsigned_abs(),
-            first_created_at: Timestamp::new(row.get(3)?, row.get(4)?).map_err(Fault::corrupt)?,
-            latest: latest.snapshot,
-        });
+        sessions.extend(session(connection, row.get(0)?, session_id)?);
     }
     Ok(sessions)
+}
+
+fn session(
+    connection: &Connection,
+    session: i64,
+    session_id: Arc<str>,
+) -> Result<Option<SessionSummary>, Fault> {
+    let Some(latest) = latest_row_of(connection, session)? else { return Ok(None) };
+    let sql = "SELECT created_s, created_ns FROM snapshots WHERE session = ?1 \
+               ORDER BY created_s, created_ns LIMIT 1";
+    let first = connection
+        .prepare_cached(sql)?
+        .query_row([session], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let sql = "SELECT count(*) FROM snapshots WHERE session = ?1";
+    let snapshots: Option<i64> = one(connection, sql, [session])?;
+    Ok(Some(SessionSummary {
+        session_id,
+        snapshots: snapshots.unwrap_or(0).unsigned_abs(),
+        first_created_at: Timestamp::new(first.0, first.1).map_err(Fault::corrupt)?,
+        latest: latest.snapshot,
+    }))
 }
 
 pub(super) fn snapshots(
@@ -76,7 +86,7 @@ pub(super) fn snapshots(
     while let Some(row) = rows.next()? {
         let Row { snapshot, state, .. } = Row::read(row)?;
         let parts = state.map(|state| state.parts);
-        let len = |point: Option<crate::store::lineage::Point>| point.map_or(0, |point| point.len);
+        let len = |point: Option<Point>| point.map_or(0, |point| point.len);
         snapshots.push(SnapshotSummary {
             snapshot,
             messages: parts.as_ref().map(|parts| len(parts.messages)),

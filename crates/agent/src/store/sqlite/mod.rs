@@ -43,7 +43,8 @@ use crate::{
 ///
 /// Each message is in the file once. A turn writes what is new in it, a row of about a hundred
 /// bytes, and a custom state that changed; the artifacts that did not change stay where they are.
-/// Forks share what they have in common. Reading brings back exactly what was saved.
+/// Forks share what they have in common. What a rewrite of a row replaced stays in the file. Reading
+/// brings back exactly what was saved.
 ///
 /// # What is on the disk when
 ///

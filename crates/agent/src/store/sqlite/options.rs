@@ -81,16 +81,17 @@ impl SqliteOptions {
         self
     }
 
-    /// Sets how long a read or a write may take, waiting for others included. Default: 10 seconds.
+    /// Sets how long a read or a write may take, waiting for others included. At most an hour.
+    /// Default: 10 seconds.
     pub fn deadline(mut self, deadline: Duration) -> Self {
-        self.deadline = deadline;
+        self.deadline = deadline.min(Duration::from_secs(3600));
         self
     }
 
     /// Sets how often the file is looked at for changes of other processes, while somebody wants to
-    /// be told. Default: 100 ms.
+    /// be told. At least 1 ms. Default: 100 ms.
     pub fn poll_interval(mut self, poll_interval: Duration) -> Self {
-        self.poll_interval = poll_interval;
+        self.poll_interval = poll_interval.max(Duration::from_millis(1));
         self
     }
 

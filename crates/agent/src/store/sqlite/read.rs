@@ -255,7 +255,10 @@ pub(super) fn track(connection: &Connection, number: u64) -> Result<Track, Fault
         })
         .optional()?;
     let end = match last {
-        Some((place, items)) => usize::try_from((place & INDEX) + items).map_err(|_| missing())?,
+        Some((place, items)) => {
+            let end = (place & INDEX).checked_add(items);
+            end.and_then(|end| usize::try_from(end).ok()).ok_or_else(missing)?
+        }
         None => from.map_or(0, |from| from.len),
     };
     Ok(Track { from, end })

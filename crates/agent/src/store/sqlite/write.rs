@@ -1,6 +1,6 @@
 //! Writing snapshots: what a commit adds to the file.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use rusqlite::{Connection, OptionalExtension, ToSql, params};
 use serde::Serialize;
@@ -84,8 +84,8 @@ pub(super) struct New {
     contents: Vec<i64>,
 }
 
-/// Custom states up to this length lie in the row: that costs less than a page for each turn.
-const INLINE: usize = 512;
+/// Custom states up to this length lie in the row, as long as a row otherwise is.
+const INLINE: usize = 96;
 
 impl Draft {
     /// Compares the row with what is there to go on from. Reads the file where that is not known.
@@ -202,9 +202,10 @@ impl StateDraft {
 
         let there = read::artifacts(connection, known, base.artifacts)?;
         let mut artifact_bytes = there.bytes;
+        let mut finder = Finder::new(&there);
         let mut contents = Vec::with_capacity(state.artifacts.len());
         for (index, artifact) in state.artifacts.iter().enumerate() {
-            contents.push(match there.number(index, artifact) {
+            contents.push(match finder.number(index, artifact) {
                 Some(number) => ArtifactDraft::Kept(number),
                 None => {
                     let body = readable(artifact)?;
@@ -284,17 +285,30 @@ impl ListDraft {
     }
 }
 
-impl Artifacts {
-    /// The number of the artifact, where it is among these, most likely at the index.
-    fn number(&self, index: usize, artifact: &Arc<Artifact>) -> Option<i64> {
+/// Finds artifacts among those that are there.
+struct Finder<'a> {
+    there: &'a Artifacts,
+    /// The indexes by address, once one was not found at its own.
+    moved: Option<HashMap<*const Artifact, usize>>,
+}
+
+impl<'a> Finder<'a> {
+    fn new(there: &'a Artifacts) -> Self {
+        Self { there, moved: None }
+    }
+
+    /// The number of the content, where it is that of the artifact at the same index, or of the
+    /// same artifact at another.
+    fn number(&mut self, index: usize, artifact: &Arc<Artifact>) -> Option<i64> {
+        let items = &self.there.items;
         let same = |other: &Arc<Artifact>| Arc::ptr_eq(other, artifact) || other == artifact;
-        let index = match self.items.get(index) {
-            Some(other) if same(other) => index,
-            _ => self.items.iter().position(|other| {
-                Arc::ptr_eq(other, artifact) || (other.name == artifact.name && other == artifact)
-            })?,
-        };
-        self.contents.get(index).copied()
+        if items.get(index).is_some_and(same) {
+            return self.there.contents.get(index).copied();
+        }
+        let moved = self.moved.get_or_insert_with(|| {
+            items.iter().enumerate().map(|(index, item)| (Arc::as_ptr(item), index)).collect()
+        });
+        self.there.contents.get(*moved.get(&Arc::as_ptr(artifact))?).copied()
     }
 }
 

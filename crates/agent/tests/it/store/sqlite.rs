@@ -3,6 +3,7 @@
 mod bounds;
 mod files;
 mod growth;
+mod model;
 mod processes;
 
 use std::{path::PathBuf, sync::Arc};

@@ -160,6 +160,8 @@ async fn places_that_cannot_hold_a_file_are_typed_errors() {
     refused(&directory.path().join("no/where.db"), StoreErrorKind::NotFound, "").await;
     refused(&path.join("below.db"), StoreErrorKind::NotFound, "").await;
     assert!(refusal(SqliteSessionStore::open(directory.path()).await).reason.contains("directory"));
+    #[cfg(unix)]
+    assert!(refusal(SqliteSessionStore::open("/dev/null").await).reason.contains("no file"));
     assert!(SqliteSessionStore::open("").await.is_err());
     assert!(SqliteSessionStore::open("/").await.is_err());
 }
@@ -238,6 +240,8 @@ async fn the_disk_that_is_full_is_told_and_what_is_there_stays() {
     };
     assert_eq!((error.kind, error.status()), (StoreErrorKind::Full, Status::ResourceExhausted));
     assert!(error.to_string().contains("store.db"), "{error}");
+    let told = RuntimeError::Store(error).to_details();
+    assert_eq!(told.message, "the session store cannot do this: full");
     assert!(row.state.as_ref().unwrap().messages.len() >= 10);
     assert_eq!(read(&store, &row.snapshot_id).await.as_ref(), Some(&row));
 
