@@ -31,12 +31,8 @@
 pub mod conformance;
 mod error;
 mod file;
-#[cfg_attr(not(feature = "sqlite"), allow(dead_code))]
-mod lineage;
 mod listing;
 mod memory;
-#[cfg_attr(not(feature = "sqlite"), allow(dead_code))]
-mod recent;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
@@ -52,7 +48,7 @@ pub use self::{
     memory::InMemorySessionStore,
 };
 use crate::{
-    InvocationContext, RuntimeError,
+    InvocationContext, Messages, RuntimeError,
     state::{SessionSnapshot, SnapshotStatus},
 };
 
@@ -229,4 +225,34 @@ fn required<'a>(what: &str, id: &'a str) -> Result<&'a str, RuntimeError> {
         return Err(RuntimeError::InvalidArgument(format!("the {what} is empty")));
     }
     Ok(id)
+}
+
+/// How many items at the beginning of `list` are those of `base`: at little more than the price of
+/// what is new where the one was made from the other, else by comparing them.
+fn shared_items(base: &Messages, list: &Messages) -> usize {
+    let same = base.shared_prefix(list);
+    same + base.range(same).zip(list.range(same)).take_while(|(a, b)| a == b).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Message;
+
+    fn numbered(numbers: &[usize]) -> Messages {
+        numbers.iter().map(|number| Message::user(number.to_string())).collect()
+    }
+
+    #[test]
+    fn items_are_shared_by_identity_and_by_content() {
+        let base = numbered(&[1, 2, 3]);
+        let mut longer = base.clone();
+        longer.push(Message::user("4"));
+        assert_eq!(shared_items(&base, &longer), 3);
+        assert_eq!(shared_items(&base, &numbered(&[1, 2, 4, 3])), 2);
+        longer.replace(1, Message::user("2"));
+        assert_eq!(shared_items(&base, &longer), 3);
+        assert_eq!(shared_items(&base, &numbered(&[2])), 0);
+        assert_eq!(shared_items(&Messages::new(), &base), 0);
+    }
 }

@@ -15,7 +15,7 @@ use crate::{
     RuntimeError,
     message::{Message, Messages},
     state::{Artifact, SessionState},
-    store::lineage::shared_items,
+    store::shared_items,
 };
 
 /// A state that another may have something in common with.

@@ -4,7 +4,8 @@ use std::{fmt, io, path::Path, sync::Arc};
 
 use rusqlite::ErrorCode;
 
-use crate::store::{StoreError, StoreErrorKind, lineage::Broken};
+use super::lineage::Broken;
+use crate::store::{StoreError, StoreErrorKind};
 
 /// A failure of the database, or of what it holds.
 #[derive(Debug)]

@@ -7,10 +7,11 @@ use rusqlite::{Connection, params};
 
 use super::{
     fault::Fault,
+    lineage::Point,
     read::{latest_row_of, one, scope_no, session_no},
     row::{COLUMNS, Id, IdRef, Row},
 };
-use crate::store::{SessionSummary, SnapshotSummary, lineage::Point};
+use crate::store::{SessionSummary, SnapshotSummary};
 
 pub(super) fn scopes(connection: &Connection) -> Result<Vec<Arc<str>>, Fault> {
     let mut statement = connection.prepare_cached("SELECT name FROM scopes ORDER BY name")?;

@@ -2,10 +2,12 @@
 
 mod database;
 mod fault;
+mod lineage;
 mod list;
 mod memory;
 mod options;
 mod read;
+mod recent;
 mod row;
 mod schema;
 mod watch;

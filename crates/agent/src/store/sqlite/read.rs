@@ -8,16 +8,14 @@ use serde_json::Value;
 
 use super::{
     fault::Fault,
+    lineage::{KnownList, KnownLists, Piece, Point, Track, pieces},
+    recent::Recent,
     row::{COLUMNS, Content, IdRef, Parts, Row, StateRow},
 };
 use crate::{
     Artifact, Message,
     state::{SessionSnapshot, SessionState},
-    store::{
-        StoreErrorKind,
-        lineage::{KnownList, KnownLists, Piece, Point, Track, pieces},
-        recent::Recent,
-    },
+    store::StoreErrorKind,
 };
 
 /// What this process remembers of the file. None of it can change there.

@@ -13,8 +13,8 @@ use serde::{
     de::{DeserializeOwned, value::StrDeserializer},
 };
 
-use super::fault::Fault;
-use crate::{state::SessionSnapshot, store::lineage::Point};
+use super::{fault::Fault, lineage::Point};
+use crate::state::SessionSnapshot;
 
 /// A snapshot as it lies in the file.
 pub(super) struct Row {

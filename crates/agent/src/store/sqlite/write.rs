@@ -7,16 +7,14 @@ use serde::Serialize;
 
 use super::{
     fault::Fault,
+    lineage::{self, KnownList, Placement, Point},
     read::{self, Artifacts, Known, one, place, track},
     row::{Content, IdRef, Parts, Time, Written, members, to_json},
 };
 use crate::{
     Artifact, Message,
     state::{SessionSnapshot, SessionState},
-    store::{
-        StoreErrorKind,
-        lineage::{self, KnownList, Placement, Point},
-    },
+    store::{StoreErrorKind, shared_items},
 };
 
 /// A row to be written.
@@ -194,7 +192,7 @@ impl StateDraft {
         state: &SessionState,
     ) -> Result<Self, Fault> {
         let there = read::messages(connection, known, base.messages)?;
-        let shared = lineage::shared_items(&there.items, &state.messages);
+        let shared = shared_items(&there.items, &state.messages);
         let new: Vec<&Arc<Message>> = state.messages.range(shared).collect();
         let body = if new.is_empty() { String::new() } else { readable(&new)? };
         let bytes = there.bytes + body.len();

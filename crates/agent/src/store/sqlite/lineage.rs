@@ -20,20 +20,20 @@ use crate::Messages;
 /// The first `len` items of a list, as `track` and the tracks that it goes on from have them. An
 /// empty list has no point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Point {
+pub(super) struct Point {
     /// The track that the last of the items lies on.
-    pub(crate) track: u64,
+    pub(super) track: u64,
     /// How many items there are from the beginning of the lineage; at least one.
-    pub(crate) len: usize,
+    pub(super) len: usize,
 }
 
 /// What the store knows of a track.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Track {
+pub(super) struct Track {
     /// Where it begins; `None` is a beginning of its own.
-    pub(crate) from: Option<Point>,
+    pub(super) from: Option<Point>,
     /// How many items a point at its end has, those before its beginning included.
-    pub(crate) end: usize,
+    pub(super) end: usize,
 }
 
 impl Track {
@@ -44,7 +44,7 @@ impl Track {
 
 /// Where a list comes to lie, and what has to be written for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Placement {
+pub(super) enum Placement {
     /// All of it is there, at this point.
     There(Option<Point>),
     /// Its items from index `at` on are appended to the track, of which `at` is the end.
@@ -55,18 +55,18 @@ pub(crate) enum Placement {
 
 /// Items of one track, by their index from the beginning of the lineage.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Piece {
-    pub(crate) track: u64,
-    pub(crate) items: Range<usize>,
+pub(super) struct Piece {
+    pub(super) track: u64,
+    pub(super) items: Range<usize>,
 }
 
 /// What a store says of its tracks is not possible; why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Broken(pub(crate) &'static str);
+pub(super) struct Broken(pub(super) &'static str);
 
 /// Places a list of `len` items, of which the first `shared` are those of `base`. `track` looks a
 /// track up; it has to be asked while nobody else can append.
-pub(crate) fn place<E: From<Broken>>(
+pub(super) fn place<E: From<Broken>>(
     base: Option<Point>,
     shared: usize,
     len: usize,
@@ -85,7 +85,7 @@ pub(crate) fn place<E: From<Broken>>(
 }
 
 /// Where the items of `point` from index `start` on lie, oldest first.
-pub(crate) fn pieces<E: From<Broken>>(
+pub(super) fn pieces<E: From<Broken>>(
     point: Option<Point>,
     start: usize,
     mut track: impl FnMut(u64) -> Result<Track, E>,
@@ -99,13 +99,6 @@ pub(crate) fn pieces<E: From<Broken>>(
     }
     pieces.reverse();
     Ok(pieces)
-}
-
-/// How many items at the beginning of `list` are those of `base`: at little more than the price of
-/// what is new where the one was made from the other, else by comparing them.
-pub(crate) fn shared_items(base: &Messages, list: &Messages) -> usize {
-    let same = base.shared_prefix(list);
-    same + base.range(same).zip(list.range(same)).take_while(|(a, b)| a == b).count()
 }
 
 /// The point of the first `len` items of `base`, on the track that the last of them lies on.
@@ -146,25 +139,25 @@ fn checked<E: From<Broken>>(
 
 /// The lists that a process knows by their tracks: those used last, up to a number of bytes. It
 /// makes the messages that are read, written and held by a running session the same ones.
-pub(crate) struct KnownLists<K> {
+pub(super) struct KnownLists<K> {
     lists: Recent<K, KnownList>,
 }
 
 /// A list, and about how many bytes it takes.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct KnownList {
-    pub(crate) items: Messages,
-    pub(crate) bytes: usize,
+pub(super) struct KnownList {
+    pub(super) items: Messages,
+    pub(super) bytes: usize,
 }
 
 impl<K: Eq + Hash> KnownLists<K> {
     /// Of all lists but one, which may be larger, at most so many bytes.
-    pub(crate) fn new(max_bytes: usize) -> Self {
+    pub(super) fn new(max_bytes: usize) -> Self {
         Self { lists: Recent::new(max_bytes) }
     }
 
     /// What is known of the first `len` items of a track: those, fewer, or nothing.
-    pub(crate) fn find(&self, track: &K, len: usize) -> KnownList {
+    pub(super) fn find(&self, track: &K, len: usize) -> KnownList {
         let mut found = self.lists.find(track).unwrap_or_default();
         if found.items.len() > len {
             found.bytes = found.bytes / found.items.len() * len;
@@ -175,7 +168,7 @@ impl<K: Eq + Hash> KnownLists<K> {
 
     /// Remembers the first items of a track. Of two lists the longer one is remembered, and of two
     /// of the same length the newer.
-    pub(crate) fn insert(&self, track: K, list: KnownList) {
+    pub(super) fn insert(&self, track: K, list: KnownList) {
         let bytes = list.bytes;
         self.lists
             .insert_unless(track, list, bytes, |known, new| known.items.len() > new.items.len());
@@ -269,19 +262,6 @@ mod tests {
 
     fn numbered(numbers: &[usize]) -> Messages {
         numbers.iter().map(|number| Message::user(number.to_string())).collect()
-    }
-
-    #[test]
-    fn items_are_shared_by_identity_and_by_content() {
-        let base = numbered(&[1, 2, 3]);
-        let mut longer = base.clone();
-        longer.push(Message::user("4"));
-        assert_eq!(shared_items(&base, &longer), 3);
-        assert_eq!(shared_items(&base, &numbered(&[1, 2, 4, 3])), 2);
-        longer.replace(1, Message::user("2"));
-        assert_eq!(shared_items(&base, &longer), 3);
-        assert_eq!(shared_items(&base, &numbered(&[2])), 0);
-        assert_eq!(shared_items(&Messages::new(), &base), 0);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::{
 };
 
 /// Values by key: those used last, up to a number of bytes of all but one, which may be larger.
-pub(crate) struct Recent<K, V> {
+pub(super) struct Recent<K, V> {
     entries: Mutex<Entries<K, V>>,
     max_bytes: usize,
 }
@@ -27,22 +27,22 @@ struct Entry<V> {
 }
 
 impl<K: Eq + Hash, V: Clone> Recent<K, V> {
-    pub(crate) fn new(max_bytes: usize) -> Self {
+    pub(super) fn new(max_bytes: usize) -> Self {
         let entries = Entries { values: HashMap::new(), used: BTreeMap::new(), clock: 0, bytes: 0 };
         Self { entries: Mutex::new(entries), max_bytes }
     }
 
-    pub(crate) fn find(&self, key: &K) -> Option<V> {
+    pub(super) fn find(&self, key: &K) -> Option<V> {
         self.lock().find(key)
     }
 
     /// Remembers a value that takes about so many bytes.
-    pub(crate) fn insert(&self, key: K, value: V, bytes: usize) {
+    pub(super) fn insert(&self, key: K, value: V, bytes: usize) {
         self.insert_unless(key, value, bytes, |_, _| false);
     }
 
     /// The same, unless there is one of which `stays` says so, given the old and the new one.
-    pub(crate) fn insert_unless(
+    pub(super) fn insert_unless(
         &self,
         key: K,
         value: V,
