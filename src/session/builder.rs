@@ -14,8 +14,8 @@ use antiphon_audio::AudioSink;
 use antiphon_live::LiveProvider;
 
 use super::{
-    AgentSession, Callbacks, LifecycleHooks, NoCallbacks, NoHooks, ReconnectPolicy, SessionLimits,
-    StartError, shared::Parts,
+    AgentSession, BargeIn, Callbacks, LifecycleHooks, NoCallbacks, NoHooks, ReconnectPolicy,
+    SessionLimits, StartError, shared::Parts,
 };
 
 /// Builds an [`AgentSession`].
@@ -30,6 +30,7 @@ pub struct SessionBuilder {
     sink: Option<Box<dyn AudioSink>>,
     limits: SessionLimits,
     reconnect: ReconnectPolicy,
+    barge_in: BargeIn,
     session_id: Option<Arc<str>>,
 }
 
@@ -46,6 +47,7 @@ impl SessionBuilder {
             sink: None,
             limits: SessionLimits::default(),
             reconnect: ReconnectPolicy::default(),
+            barge_in: BargeIn::default(),
             session_id: None,
         }
     }
@@ -106,6 +108,13 @@ impl SessionBuilder {
         self
     }
 
+    /// Sets what the user's speech does to the agent's. What the provider cannot do makes
+    /// [`AgentSession::start`] fail before it connects.
+    pub fn barge_in(mut self, policy: BargeIn) -> Self {
+        self.barge_in = policy;
+        self
+    }
+
     /// Uses this id instead of a random one.
     pub fn session_id(mut self, id: impl Into<Arc<str>>) -> Self {
         self.session_id = Some(id.into());
@@ -140,6 +149,7 @@ impl SessionBuilder {
             sink: self.sink,
             limits: self.limits,
             reconnect: self.reconnect,
+            barge_in: self.barge_in,
         })
     }
 }

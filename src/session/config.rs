@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::{Cost, PriceTable, UserAudio};
+
 /// What happens when the user is silent. `None` switches a timer off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -48,6 +50,28 @@ pub struct SessionLimits {
     pub settle: Duration,
     /// Without any event after the user's turn, `stalled` is told. Default: 10 seconds.
     pub stall: Duration,
+    /// How long a reply that was asked for may take to begin; see also
+    /// [`SayOptions::begin_within`]. Default: 10 seconds.
+    pub reply_start: Duration,
+    /// How long the session may last. `None`: no bound. Default: none.
+    pub max_length: Option<Duration>,
+    /// How long the user may be silent, whatever the agent does meanwhile; beside
+    /// [`IdleConfig`], for which time stands still while the agent speaks or works. `None`: no
+    /// bound. Default: none.
+    pub max_silence: Option<Duration>,
+    /// What the session may cost by [`SessionLimits::prices`]. `None`: no bound. Default: none.
+    pub max_cost: Option<Cost>,
+    /// What its tokens cost. `None`, the default: nobody counts.
+    pub prices: Option<PriceTable>,
+    /// The agent takes leave so long before the session ends by its length or the user's silence, and
+    /// has so long for it when it ends by its cost. Default: 15 seconds.
+    pub wrap_up: Duration,
+    /// Tools that run at the same time; further calls wait, within their time-outs. Default: 16.
+    pub tools: usize,
+    /// Bytes of JSON text of outputs too large for the model that are kept whole for the host
+    /// ([`AgentSession::whole_output`](super::AgentSession::whole_output)); the oldest goes.
+    /// Default: 64 MiB.
+    pub whole_outputs: usize,
     /// How long the user's answer to a read-back is waited for. Default: 60 seconds.
     pub confirm: Duration,
     /// How long the host may take to answer a call of its own. Default: 2 minutes.
@@ -71,6 +95,14 @@ impl Default for SessionLimits {
             reply_audio: Duration::from_secs(120),
             settle: Duration::from_millis(900),
             stall: Duration::from_secs(10),
+            reply_start: Duration::from_secs(10),
+            max_length: None,
+            max_silence: None,
+            max_cost: None,
+            prices: None,
+            wrap_up: Duration::from_secs(15),
+            tools: 16,
+            whole_outputs: 64 * 1024 * 1024,
             confirm: Duration::from_secs(60),
             host_tool: Duration::from_secs(120),
             hook: Duration::from_secs(30),
@@ -78,6 +110,37 @@ impl Default for SessionLimits {
             commands: 256,
             events: 512,
         }
+    }
+}
+
+/// How something is said or played; [`Default`] is nothing special.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SayOptions {
+    /// The user's speech does not interrupt it, and this becomes of the speech. `None`, the default:
+    /// it interrupts as it does elsewhere.
+    pub protected: Option<UserAudio>,
+    /// How long the provider may take to begin it. `None`, the default:
+    /// [`SessionLimits::reply_start`].
+    pub begin_within: Option<Duration>,
+}
+
+impl SayOptions {
+    /// Nothing special.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The user's speech does not interrupt it.
+    pub fn protected(mut self, audio: UserAudio) -> Self {
+        self.protected = Some(audio);
+        self
+    }
+
+    /// Sets how long the provider may take to begin it.
+    pub fn begin_within(mut self, within: Duration) -> Self {
+        self.begin_within = Some(within);
+        self
     }
 }
 

@@ -5,6 +5,9 @@ use std::{fmt, sync::Arc};
 use antiphon_agent::Outcome;
 use antiphon_types::{JsonObject, Status, Usage};
 use serde::Serialize;
+use serde_json::Value;
+
+use super::Cost;
 
 /// One event of a session.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -80,11 +83,32 @@ pub enum EventKind {
         /// All the words that the model produced, where that is more.
         #[serde(skip_serializing_if = "Option::is_none")]
         generated: Option<String>,
+        /// How much of its audio was heard; `None` of a reply without any.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        heard: Option<Heard>,
     },
     /// A reply's first audio was handed to the sink.
     PlaybackStarted,
     /// All queued audio was heard, or cleared.
     PlaybackFinished,
+    /// The user speaks, and the agent's voice waits until it is clear whether that interrupts.
+    PlaybackPaused,
+    /// It was no interruption: the voice goes on where it stopped.
+    PlaybackResumed {
+        /// What it was.
+        cause: ResumeCause,
+    },
+    /// Something that was asked for came to its end: the agent speaks, or does not.
+    ReplyRequest {
+        /// The number that [`AgentSession::say_with`](super::AgentSession::say_with) gave. Only of
+        /// such requests is it told that they started.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        request: Option<u64>,
+        /// On whose behalf.
+        origin: RequestOrigin,
+        /// How it ended.
+        outcome: RequestEnd,
+    },
     /// The reply was stopped by the user's voice or by the host.
     Interrupted,
     /// The provider is done with the user's turn and all its audio was heard. Also told when a call
@@ -146,6 +170,23 @@ pub enum EventKind {
         response: JsonObject,
         /// How the call ended.
         outcome: Outcome,
+        /// The output was too large and was cut; so many bytes of JSON text it has, and
+        /// [`AgentSession::whole_output`](super::AgentSession::whole_output) gives all of it.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        whole_bytes: Option<u64>,
+    },
+    /// A running tool tells how far it is.
+    ToolProgress {
+        /// The call.
+        id: Arc<str>,
+        /// The tool.
+        name: Arc<str>,
+        /// Words for the user, which are spoken when nobody else speaks.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        text: Option<String>,
+        /// Data for the host.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        output: Option<Value>,
     },
     /// The session prompts the model by itself.
     HostPrompt(HostPrompt),
@@ -183,6 +224,80 @@ pub enum EventKind {
         /// Counters.
         stats: SessionStats,
     },
+}
+
+/// How much of a reply's audio was heard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Heard {
+    /// Milliseconds that were heard.
+    pub heard_ms: u64,
+    /// Milliseconds that came from the provider.
+    pub generated_ms: u64,
+    /// How that is known.
+    pub confidence: Confidence,
+    /// How wrong `heard_ms` may be; 0 where a device or carrier told it.
+    pub error_ms: u64,
+}
+
+/// How it is known what was heard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Confidence {
+    /// By the device's own clock.
+    DeviceClock,
+    /// By a carrier's acknowledgement.
+    CarrierMark,
+    /// Reckoned from the time since the audio was handed over.
+    Estimate,
+}
+
+/// Why the agent's voice goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum ResumeCause {
+    /// There were no words.
+    Noise,
+    /// The words only said that the user listens.
+    Backchannel,
+    /// There were fewer words than an interruption needs; they are answered afterwards.
+    TooFewWords,
+}
+
+/// On whose behalf the agent is to speak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum RequestOrigin {
+    /// The user's words.
+    User,
+    /// The host: `say` and `play`.
+    Host,
+    /// The outputs of tools.
+    Tools,
+    /// A call is read back.
+    ReadBack,
+    /// The session itself: reminder, goodbye, wrap-up.
+    Prompt,
+    /// A tool tells how far it is.
+    Progress,
+}
+
+/// How a request for a reply ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum RequestEnd {
+    /// The reply began.
+    Started,
+    /// Something else came in its place, or the session ended.
+    Superseded,
+    /// The provider refused it, was lost, or too much waited.
+    Refused,
+    /// The reply did not begin in its time.
+    TimedOut,
 }
 
 /// The state of a session.
@@ -318,6 +433,9 @@ pub struct SessionStats {
     pub reconnects: u64,
     /// Milliseconds of the user's audio dropped because the wire was slow.
     pub uplink_dropped_ms: u64,
+    /// Milliseconds of the user's audio in whose place silence was sent, because what the agent said
+    /// was not to be interrupted.
+    pub muted_user_ms: u64,
     /// Audio frames of stale replies dropped.
     pub stale_audio_frames: u64,
     /// Commands to the provider that were lost with the connection they were meant for.
@@ -326,8 +444,11 @@ pub struct SessionStats {
     pub late_tool_results: u64,
     /// Provider events without a meaning here.
     pub ignored_events: u64,
-    /// What it cost.
+    /// What it took.
     pub usage: Usage,
+    /// What that cost, by [`SessionLimits::prices`](super::SessionLimits::prices).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost: Option<Cost>,
 }
 
 /// A prompt that the session sends by itself.
@@ -355,6 +476,8 @@ pub enum HostPromptKind {
     AgentProgress,
     /// Output that must not be trusted.
     ToolOutput,
+    /// Takes leave, because a bound of the session is nearly reached.
+    WrapUp,
 }
 
 /// How far a host prompt is.
@@ -394,11 +517,22 @@ mod tests {
             EventKind::AgentTranscript { .. } => EventKind::AgentText { text, done: true },
             EventKind::AgentText { .. } => {
                 let generated = Some("words and more".to_owned());
-                EventKind::AgentMessage { text, interrupted: true, generated }
+                let confidence = Confidence::Estimate;
+                let heard = Heard { heard_ms: 300, generated_ms: 900, confidence, error_ms: 20 };
+                EventKind::AgentMessage { text, interrupted: true, generated, heard: Some(heard) }
             }
             EventKind::AgentMessage { .. } => EventKind::PlaybackStarted,
             EventKind::PlaybackStarted => EventKind::PlaybackFinished,
-            EventKind::PlaybackFinished => EventKind::Interrupted,
+            EventKind::PlaybackFinished => EventKind::PlaybackPaused,
+            EventKind::PlaybackPaused => {
+                EventKind::PlaybackResumed { cause: ResumeCause::Backchannel }
+            }
+            EventKind::PlaybackResumed { .. } => EventKind::ReplyRequest {
+                request: Some(1),
+                origin: RequestOrigin::ReadBack,
+                outcome: RequestEnd::TimedOut,
+            },
+            EventKind::ReplyRequest { .. } => EventKind::Interrupted,
             EventKind::Interrupted => EventKind::TurnFinished { latency_ms: Some(250) },
             EventKind::TurnFinished { .. } => {
                 EventKind::ToolCall { id, name, args: JsonObject::new() }
@@ -411,9 +545,14 @@ mod tests {
             EventKind::HostToolCall { .. } => EventKind::ToolCallsCancelled { ids: vec![id] },
             EventKind::ToolCallsCancelled { .. } => {
                 let (response, outcome) = (JsonObject::new(), Outcome::OutputTooLarge);
-                EventKind::ToolResult { id, name, response, outcome }
+                let whole_bytes = Some(25_000_000);
+                EventKind::ToolResult { id, name, response, outcome, whole_bytes }
             }
-            EventKind::ToolResult { .. } => EventKind::HostPrompt(HostPrompt {
+            EventKind::ToolResult { .. } => {
+                let output = Some(Value::from(0.5));
+                EventKind::ToolProgress { id, name, text: Some(text), output }
+            }
+            EventKind::ToolProgress { .. } => EventKind::HostPrompt(HostPrompt {
                 id: 1,
                 prompt: HostPromptKind::ToolOutput,
                 stage: HostPromptStage::SendFailed,
@@ -444,7 +583,7 @@ mod tests {
             assert!(errors.is_empty(), "{line}: {errors:?}");
             seen += 1;
         }
-        assert_eq!(seen, 25);
+        assert_eq!(seen, 29);
     }
 
     #[test]

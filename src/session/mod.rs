@@ -4,6 +4,7 @@
 //! results in and out of it. Handles leave commands in a bounded inbox and never wait for audio.
 
 mod authorize;
+mod barge_in;
 mod builder;
 mod config;
 mod driver;
@@ -14,15 +15,17 @@ mod feed;
 mod hooks;
 mod inbox;
 mod inside;
+mod price;
 mod probe;
 mod shared;
 mod stream;
+mod whole;
 
 use std::{collections::HashSet, fmt, sync::Arc, time::Duration};
 
 use antiphon_agent::{Authorizer, ExecutorLimits, Memory, ToolExecutor, ToolRegistry};
 use antiphon_live::{
-    Capabilities, LiveCommand, LiveConfig, LiveError, LiveProvider, VoiceActivity,
+    ActivityHandling, Capabilities, LiveCommand, LiveConfig, LiveError, LiveProvider, VoiceActivity,
 };
 use antiphon_types::{AudioFrame, ToolDefinition, ToolResponse};
 use bytes::Bytes;
@@ -38,14 +41,17 @@ use self::{
 #[doc(hidden)]
 pub use self::probe::EngineProbe;
 pub use self::{
+    barge_in::{BargeIn, SpeechJudge, UserAudio},
     builder::SessionBuilder,
-    config::{IdleConfig, ReconnectPolicy, SessionLimits},
+    config::{IdleConfig, ReconnectPolicy, SayOptions, SessionLimits},
     error::{SendError, ShutdownError, StartError},
     events::{
-        EndReason, EndRecord, EventKind, HostPrompt, HostPromptKind, HostPromptStage, SessionEvent,
-        SessionState, SessionStats,
+        Confidence, EndReason, EndRecord, EventKind, Heard, HostPrompt, HostPromptKind,
+        HostPromptStage, RequestEnd, RequestOrigin, ResumeCause, SessionEvent, SessionState,
+        SessionStats,
     },
     hooks::{Callbacks, DeniedCall, LifecycleHooks, NoCallbacks, NoHooks, SessionContext},
+    price::{Cost, PriceTable},
     stream::EventStream,
 };
 
@@ -96,11 +102,12 @@ impl AgentSession {
         }
         let runtime = tokio::runtime::Handle::try_current()
             .map_err(|_| StartError::InvalidConfig("a tokio runtime is needed".into()))?;
-        let capabilities = Arc::new(self.check(&config)?);
-        let executor = self.executor(&config.tools)?;
-        let provider = &self.shared.provider;
-        let model = provider.model(&config);
         let mut live = config;
+        self.set_barge_in(&mut live)?;
+        let capabilities = Arc::new(self.check(&live)?);
+        let executor = self.executor(&live.tools)?;
+        let provider = &self.shared.provider;
+        let model = provider.model(&live);
         live.tools = self.all_tools(&live.tools);
         let engine = EngineConfig {
             session_id: self.shared.session_id.clone(),
@@ -110,6 +117,7 @@ impl AgentSession {
             idle,
             limits: self.shared.limits.clone(),
             reconnect: self.shared.reconnect.clone(),
+            barge_in: self.shared.barge_in.clone(),
             sink_format: None,
             first_generation: 1,
         };
@@ -266,7 +274,23 @@ impl AgentSession {
     pub fn say(&self, text: impl Into<String>) -> Result<(), SendError> {
         let text = not_blank(text.into())?;
         let command = LiveCommand::Say { request: 0, text: String::new() };
-        self.send_able(HostCommand::Say(text), &command)
+        let options = SayOptions::default();
+        self.send_able(HostCommand::Say { text, options, request: None }, &command)
+    }
+
+    /// [`AgentSession::say`] with options. How it ends is told once by an
+    /// [`EventKind::ReplyRequest`] of the number that is given here.
+    ///
+    /// Speech that is protected and whose user's audio is kept needs a provider that does not stop
+    /// its replies by itself: any [`SessionBuilder::barge_in`] but [`BargeIn::Immediate`].
+    pub fn say_with(&self, text: impl Into<String>, options: SayOptions) -> Result<u64, SendError> {
+        let text = not_blank(text.into())?;
+        let wire = LiveCommand::Say { request: 0, text: String::new() };
+        self.send_numbered(
+            options,
+            |capabilities| capabilities.check(&wire),
+            |request| HostCommand::Say { text, options, request },
+        )
     }
 
     /// Plays host audio (a chime) after what is queued.
@@ -275,14 +299,37 @@ impl AgentSession {
         if frame.is_empty() {
             return Ok(());
         }
-        self.send(HostCommand::Play(frame))
+        self.send(HostCommand::Play { frame, options: SayOptions::default(), request: None })
     }
 
-    /// The output of a call that the host answers itself. One with `will_continue` `Some(true)` is
+    /// [`AgentSession::play`] with options; for these see [`AgentSession::say_with`].
+    pub fn play_with(&self, frame: AudioFrame, options: SayOptions) -> Result<(), SendError> {
+        check_frame(&frame)?;
+        if frame.is_empty() {
+            return Ok(());
+        }
+        let command = HostCommand::Play { frame, options, request: None };
+        self.shared.send(command, |capabilities| can_protect(options, capabilities))
+    }
+
+    /// Whether the agent's voice is removed from the user's audio by now, as whoever cancels the echo
+    /// reports. See [`SpeechJudge::echo_guard`].
+    pub fn set_echo_cancelled(&self, cancelled: bool) -> Result<(), SendError> {
+        self.send(HostCommand::EchoCancelled(cancelled))
+    }
+
+    /// The output of a call that the host answers itself, or another one for a call whose output the
+    /// provider did not take. One with `will_continue` `Some(true)` is
     /// sent and more may follow. For a call that does not wait an [`EventKind::Error`] of the kind
     /// `tool` is told.
     pub fn send_tool_response(&self, response: ToolResponse) -> Result<(), SendError> {
         self.send(HostCommand::ToolResponse(response))
+    }
+
+    /// All of an output that was cut because it was too large for the model
+    /// ([`EventKind::ToolResult`] says so); `None` once newer ones took its place.
+    pub fn whole_output(&self, call_id: &str) -> Option<Arc<serde_json::Value>> {
+        self.shared.whole_outputs.of(call_id)
     }
 
     /// Cancels an open call of this id. It still has its one output.
@@ -374,6 +421,67 @@ impl AgentSession {
         self.shared.send(command, |capabilities| capabilities.check(wire))
     }
 
+    fn send_numbered(
+        &self,
+        options: SayOptions,
+        able: impl FnOnce(&Capabilities) -> Result<(), &'static str>,
+        command: impl FnOnce(Option<u64>) -> HostCommand,
+    ) -> Result<u64, SendError> {
+        let number = self.shared.new_number();
+        self.shared.send(command(Some(number)), |capabilities| {
+            able(capabilities)?;
+            can_protect(options, capabilities)
+        })?;
+        Ok(number)
+    }
+
+    /// Has the provider leave to the session what its barge-in policy decides.
+    fn set_barge_in(&self, config: &mut LiveConfig) -> Result<(), StartError> {
+        let activity = &mut config.policies.activity;
+        match &self.shared.barge_in {
+            BargeIn::Immediate => {}
+            BargeIn::Never { .. } => activity.handling = ActivityHandling::NoInterruption,
+            BargeIn::Judged(judge) => {
+                judge.check().map_err(StartError::InvalidConfig)?;
+                if activity.handling == ActivityHandling::NoInterruption {
+                    let what = "speech cannot be judged where it never interrupts";
+                    return Err(StartError::InvalidConfig(what.into()));
+                }
+                activity.handling = ActivityHandling::NoInterruption;
+                activity.session_answers = config.voice_activity == VoiceActivity::Auto;
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses a barge-in policy that cannot be kept.
+    fn check_barge_in(
+        &self,
+        config: &LiveConfig,
+        capabilities: &Capabilities,
+    ) -> Result<(), &'static str> {
+        let refuse = |is: bool, what| if is { Err(what) } else { Ok(()) };
+        let judge = match &self.shared.barge_in {
+            BargeIn::Immediate => return Ok(()),
+            BargeIn::Never { .. } => None,
+            BargeIn::Judged(judge) => Some(judge),
+        };
+        refuse(capabilities.interrupts, "the provider stops its replies by itself")?;
+        let Some(judge) = judge else { return Ok(()) };
+        refuse(!capabilities.cancel_reply, "the provider cannot stop a reply that was judged")?;
+        if config.voice_activity != VoiceActivity::Auto {
+            return Ok(());
+        }
+        refuse(
+            !capabilities.session_answers || !capabilities.create_reply,
+            "the provider answers by itself, so that speech cannot be judged",
+        )?;
+        let transcripts = capabilities.input_transcripts;
+        let by_words = judge.min_words > 0 || capabilities.answers_words;
+        refuse(by_words && !transcripts, "words cannot be judged without input transcripts")?;
+        refuse(judge.pause && !self.shared.has_sink(), "without a sink nothing can be paused")
+    }
+
     /// What the provider could do with this configuration; refuses what it cannot.
     fn check(&self, config: &LiveConfig) -> Result<Capabilities, StartError> {
         let invalid = |what: &str| Err(StartError::InvalidConfig(what.into()));
@@ -392,6 +500,9 @@ impl AgentSession {
         let has_tools = !config.tools.is_empty() || !self.shared.registry.is_empty();
         if has_tools && !capabilities.tools {
             return invalid("the provider cannot take tools");
+        }
+        if let Err(what) = self.check_barge_in(config, &capabilities) {
+            return invalid(what);
         }
         if !capabilities.unsupported_options.is_empty() {
             let options = &capabilities.unsupported_options;
@@ -416,6 +527,7 @@ impl AgentSession {
         });
         let mut limits = ExecutorLimits::default();
         limits.authorize_deadline = shared.limits.authorize_deadline;
+        limits.max_concurrent = shared.limits.tools;
         let executor = ToolExecutor::new(shared.registry.clone(), authorizer).limits(limits);
         executor
             .set_host_tools(host_tools)
@@ -488,6 +600,14 @@ fn not_blank(text: String) -> Result<String, SendError> {
     } else {
         Ok(text)
     }
+}
+
+/// A provider that stops its replies by itself must not hear the user during protected speech.
+fn can_protect(options: SayOptions, capabilities: &Capabilities) -> Result<(), &'static str> {
+    if options.protected == Some(UserAudio::Keep) && capabilities.interrupts {
+        return Err("go on speaking while it hears the user");
+    }
+    Ok(())
 }
 
 fn check_frame(frame: &AudioFrame) -> Result<(), SendError> {

@@ -10,7 +10,7 @@ use antiphon_live::{Capabilities, LiveConfig, LiveEvent, ReplyId};
 use antiphon_types::{AudioFormat, AudioFrame};
 
 use super::{
-    IdleConfig, ReconnectPolicy, SessionLimits,
+    BargeIn, IdleConfig, ReconnectPolicy, SessionLimits,
     engine::{Engine, EngineConfig, HostCommand, Input, Output},
 };
 
@@ -38,6 +38,7 @@ impl EngineProbe {
             idle: IdleConfig::default(),
             limits: SessionLimits::default(),
             reconnect: ReconnectPolicy::default(),
+            barge_in: BargeIn::default(),
             sink_format: None,
             first_generation: 1,
         };

@@ -15,11 +15,12 @@ use antiphon_live::{Capabilities, LiveProvider};
 use tokio::sync::{oneshot, watch};
 
 use super::{
-    AgentSession, Callbacks, EndReason, EndRecord, LifecycleHooks, ReconnectPolicy, SendError,
-    SessionContext, SessionEvent, SessionLimits, SessionState, SessionStats, StartError,
+    AgentSession, BargeIn, Callbacks, EndReason, EndRecord, LifecycleHooks, ReconnectPolicy,
+    SendError, SessionContext, SessionEvent, SessionLimits, SessionState, SessionStats, StartError,
     engine::HostCommand,
     feed::Feed,
     inbox::{Inbox, Stop},
+    whole::WholeOutputs,
 };
 
 /// The part of a session that outlives its runs.
@@ -34,7 +35,9 @@ pub(crate) struct Shared {
     pub(crate) session_id: Arc<str>,
     pub(crate) limits: SessionLimits,
     pub(crate) reconnect: ReconnectPolicy,
+    pub(crate) barge_in: BargeIn,
     pub(crate) events: Feed<SessionEvent>,
+    pub(crate) whole_outputs: Arc<WholeOutputs>,
     sink: Mutex<ParkedSink>,
     live: Mutex<Live>,
     run: watch::Sender<Run>,
@@ -81,11 +84,13 @@ pub(crate) struct Parts {
     pub(crate) sink: Option<Box<dyn AudioSink>>,
     pub(crate) limits: SessionLimits,
     pub(crate) reconnect: ReconnectPolicy,
+    pub(crate) barge_in: BargeIn,
 }
 
 impl Shared {
     pub(crate) fn new(parts: Parts) -> Arc<Self> {
         let events = Feed::new(parts.limits.events);
+        let whole_outputs = Arc::new(WholeOutputs::new(parts.limits.whole_outputs));
         let (run, _) = watch::channel(Run::default());
         Arc::new(Self {
             provider: parts.provider,
@@ -97,7 +102,9 @@ impl Shared {
             session_id: parts.session_id,
             limits: parts.limits,
             reconnect: parts.reconnect,
+            barge_in: parts.barge_in,
             events,
+            whole_outputs,
             sink: Mutex::new(ParkedSink { sink: parts.sink, next_generation: 1 }),
             live: Mutex::default(),
             run,
@@ -247,9 +254,19 @@ impl Shared {
         }
     }
 
+    /// A number that no other request or answer of this session has.
+    pub(crate) fn new_number(&self) -> u64 {
+        self.next_answer.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Whether the host gave a sink, and no run has it.
+    pub(crate) fn has_sink(&self) -> bool {
+        lock(&self.sink).sink.is_some()
+    }
+
     /// A place for an answer of the session's task.
     pub(crate) fn await_answer(&self) -> (u64, oneshot::Receiver<bool>) {
-        let token = self.next_answer.fetch_add(1, Ordering::Relaxed);
+        let token = self.new_number();
         let (sender, receiver) = oneshot::channel();
         lock(&self.answers).insert(token, sender);
         (token, receiver)

@@ -5,13 +5,18 @@
 
 mod allocations;
 mod arrows;
+mod barge_in;
+mod bounds;
 mod compatible;
 mod conversation;
 mod fixed;
 #[cfg(feature = "openai")]
 mod openai;
+#[cfg(feature = "openai")]
+mod peer;
 mod rig;
 mod robust;
 mod trials;
+mod voice_tools;
 #[cfg(feature = "openai")]
 mod wire;

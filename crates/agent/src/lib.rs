@@ -136,4 +136,6 @@ pub use store::{
     StoreError, StoreErrorKind,
 };
 pub use task::{DetachedTask, SnapshotAccess};
-pub use tool::{FuncTool, InterruptibleTool, Tool, ToolContext, ToolLimits, TypedTool};
+pub use tool::{
+    FuncTool, InterruptibleTool, OnInterruption, Tool, ToolContext, ToolLimits, TypedTool,
+};

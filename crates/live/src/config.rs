@@ -222,6 +222,10 @@ pub struct ActivityDetection {
     pub handling: ActivityHandling,
     /// What of the audio belongs to the turn. Default: what the provider does.
     pub coverage: TurnCoverage,
+    /// The end of the user's turn makes no reply by itself: whoever uses the connection asks for
+    /// each with [`crate::LiveCommand::CreateReply`]. For providers with
+    /// [`crate::Capabilities::session_answers`]. Default: off.
+    pub session_answers: bool,
 }
 
 impl Default for ActivityDetection {
@@ -233,6 +237,7 @@ impl Default for ActivityDetection {
             silence: None,
             handling: ActivityHandling::default(),
             coverage: TurnCoverage::default(),
+            session_answers: false,
         }
     }
 }

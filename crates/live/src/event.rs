@@ -209,17 +209,25 @@ pub struct ErrorInfo {
     pub message: String,
     /// The request it refuses, where known.
     pub request: Option<u64>,
+    /// The id of the call whose output it refuses, where known.
+    pub call: Option<Arc<str>>,
 }
 
 impl ErrorInfo {
     /// An error that belongs to no request.
     pub fn new(code: impl Into<Arc<str>>, message: impl Into<String>) -> Self {
-        Self { code: code.into(), message: message.into(), request: None }
+        Self { code: code.into(), message: message.into(), request: None, call: None }
     }
 
     /// The same error, as the refusal of `request`.
     pub fn for_request(mut self, request: u64) -> Self {
         self.request = Some(request);
+        self
+    }
+
+    /// The same error, as the refusal of a call's output.
+    pub fn for_call(mut self, call: impl Into<Arc<str>>) -> Self {
+        self.call = Some(call.into());
         self
     }
 }

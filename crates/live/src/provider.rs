@@ -150,6 +150,12 @@ pub struct Capabilities {
     pub manual_activity: bool,
     /// Stops its own reply when the user speaks, and says so by [`LiveEvent::Interrupted`].
     pub interrupts: bool,
+    /// Leaves the answers to the user's turns to the session where the configuration says so
+    /// ([`crate::ActivityDetection::session_answers`]).
+    pub session_answers: bool,
+    /// Understands the user by the words of the transcript alone: before these are complete there is
+    /// nothing to answer.
+    pub answers_words: bool,
     /// Takes tool outputs that do not stop the model from talking.
     pub non_blocking_tools: bool,
     /// Goes on by itself once all tool outputs of a reply are in; otherwise the session sends
@@ -189,6 +195,8 @@ impl Capabilities {
             voice_activity: false,
             manual_activity: false,
             interrupts: false,
+            session_answers: false,
+            answers_words: false,
             non_blocking_tools: false,
             replies_after_tools: false,
             tools_after_reply: false,

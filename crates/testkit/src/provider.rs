@@ -11,8 +11,8 @@ use std::{
 };
 
 use antiphon_live::{
-    Capabilities, ConnectRequest, LiveCommand, LiveConfig, LiveConnection, LiveError, LiveEvent,
-    LiveProvider,
+    ActivityHandling, Capabilities, ConnectRequest, LiveCommand, LiveConfig, LiveConnection,
+    LiveError, LiveEvent, LiveProvider,
 };
 use antiphon_types::AudioFormat;
 use async_trait::async_trait;
@@ -38,6 +38,7 @@ pub fn full_capabilities() -> Capabilities {
     capabilities.voice_activity = true;
     capabilities.manual_activity = true;
     capabilities.interrupts = true;
+    capabilities.session_answers = true;
     capabilities.non_blocking_tools = true;
     capabilities.tools_after_reply = true;
     capabilities.input_transcripts = true;
@@ -132,11 +133,16 @@ impl LiveProvider for ScriptedProvider {
         config.model.clone().unwrap_or_else(|| "scripted-1".into())
     }
 
-    fn capabilities(&self, _: &LiveConfig) -> Result<Capabilities, LiveError> {
-        Ok(lock(&self.shared.capabilities).clone())
+    fn capabilities(&self, config: &LiveConfig) -> Result<Capabilities, LiveError> {
+        let mut capabilities = lock(&self.shared.capabilities).clone();
+        // A provider that is told not to stop its replies does not.
+        capabilities.interrupts &=
+            config.policies.activity.handling == ActivityHandling::Interrupts;
+        Ok(capabilities)
     }
 
     async fn connect(&self, request: ConnectRequest) -> Result<Box<dyn LiveConnection>, LiveError> {
+        let capabilities = Arc::new(self.capabilities(&request.config)?);
         lock(&self.shared.requests).push(request);
         let plan = lock(&self.shared.plans).pop_front().unwrap_or(ConnectPlan::Accept);
         let mut greets = true;
@@ -146,7 +152,6 @@ impl LiveProvider for ScriptedProvider {
             ConnectPlan::Refuse(error) => return Err(error),
             ConnectPlan::Hang(released) => released.notified().await,
         }
-        let capabilities = Arc::new(lock(&self.shared.capabilities).clone());
         let (connection, far_end) = connection(capabilities.clone(), self.shared.open.clone());
         if greets {
             far_end.emit(LiveEvent::Ready { capabilities });

@@ -78,7 +78,10 @@ impl SpeakerControl {
     /// session when a generation is complete, and that there is room again.
     pub fn play(&self, samples: usize) -> usize {
         let mut state = lock(&self.state);
-        let mut left = if state.paused { 0 } else { samples };
+        if state.paused {
+            return 0;
+        }
+        let mut left = samples;
         let width = state.format.bytes_per_sample();
         while left > 0 {
             if state.current.is_none() {

@@ -95,6 +95,16 @@ impl AudioFrame {
         self.samples() == 0
     }
 
+    /// As much silence, in the same format.
+    pub fn silenced(&self) -> Self {
+        let silence = match self.format {
+            AudioFormat::Pcm16 { .. } => 0,
+            AudioFormat::Mulaw8k => 0xff,
+            AudioFormat::Alaw8k => 0xd5,
+        };
+        Self::new(self.format, vec![silence; self.data.len()])
+    }
+
     /// The part from sample `from` up to (not including) sample `to`, clamped to the frame; shares
     /// the bytes.
     pub fn slice(&self, from: usize, to: usize) -> Self {
@@ -126,6 +136,14 @@ mod tests {
         assert_eq!(frame.slice(1, 3), AudioFrame::from_pcm16(8_000, &[2, 3]));
         assert_eq!(frame.slice(3, 99), AudioFrame::from_pcm16(8_000, &[4]));
         assert!(frame.slice(9, 3).is_empty());
+    }
+
+    #[test]
+    fn silence_is_as_long_and_in_the_same_format() {
+        let quiet = AudioFrame::from_pcm16(8_000, &[1, -2, 3]).silenced();
+        assert_eq!(quiet, AudioFrame::from_pcm16(8_000, &[0; 3]));
+        let quiet = AudioFrame::new(AudioFormat::Mulaw8k, vec![1; 160]).silenced();
+        assert_eq!((quiet.samples(), quiet.data[0]), (160, 0xff));
     }
 
     #[test]

@@ -16,6 +16,10 @@ pub struct Usage {
     pub input_image_tokens: u64,
     /// Of all tokens in, those read from a cache.
     pub cached_tokens: u64,
+    /// Of the cached ones, audio tokens.
+    pub cached_audio_tokens: u64,
+    /// Of the cached ones, image tokens.
+    pub cached_image_tokens: u64,
     /// Text tokens out.
     pub output_text_tokens: u64,
     /// Audio tokens out.
@@ -33,6 +37,8 @@ impl Usage {
         self.input_audio_tokens += other.input_audio_tokens;
         self.input_image_tokens += other.input_image_tokens;
         self.cached_tokens += other.cached_tokens;
+        self.cached_audio_tokens += other.cached_audio_tokens;
+        self.cached_image_tokens += other.cached_image_tokens;
         self.output_text_tokens += other.output_text_tokens;
         self.output_audio_tokens += other.output_audio_tokens;
         self.input_audio_ms += other.input_audio_ms;

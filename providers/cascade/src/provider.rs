@@ -108,6 +108,7 @@ impl CascadeProvider {
             output: AudioFormat::pcm16(self.parts.synthesizer.sample_rate_hz()),
             voice_activity: config.voice_activity,
             handling: activity.handling,
+            session_answers: activity.session_answers,
             prefix_padding: turns.prefix_padding,
             silence: turns.silence,
             input_transcripts: config.policies.input_transcription,
@@ -226,6 +227,8 @@ impl LiveProvider for CascadeProvider {
         capabilities.voice_activity = true;
         capabilities.manual_activity = settings.voice_activity == VoiceActivity::Manual;
         capabilities.interrupts = settings.handling == ActivityHandling::Interrupts;
+        capabilities.session_answers = settings.session_answers;
+        capabilities.answers_words = true;
         capabilities.replies_after_tools = true;
         capabilities.tools_after_reply = true;
         capabilities.input_transcripts = settings.input_transcripts;

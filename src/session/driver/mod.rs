@@ -116,6 +116,7 @@ impl Driver {
             runner.clone(),
             shared.scoped_memory(),
             shared.session_id.clone(),
+            shared.whole_outputs.clone(),
         );
         let engine = EngineConfig {
             sink_format: Some(player.format()),
@@ -334,6 +335,16 @@ impl Driver {
                 self.due |= Sources::SINK;
                 let finished = self.player.as_mut().map(|player| player.finish(generation, now));
                 self.check_sink(finished, now);
+            }
+            Output::PausePlayback => {
+                self.due |= Sources::SINK;
+                let paused = self.player.as_mut().map(|player| player.pause(now));
+                self.check_sink(paused, now);
+            }
+            Output::ResumePlayback => {
+                self.due |= Sources::SINK;
+                let resumed = self.player.as_mut().map(|player| player.resume(now));
+                self.check_sink(resumed, now);
             }
             Output::ClearPlayback { next } => self.clear(next, now),
             Output::StartHook => self.push_job(Job::Start, now),

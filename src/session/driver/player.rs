@@ -75,6 +75,17 @@ impl Player {
         self.sink.clear(next, now)
     }
 
+    /// Stops at the present sample and keeps what is queued.
+    pub(crate) fn pause(&mut self, now: Instant) -> Result<(), SinkError> {
+        self.sink.pause(now)
+    }
+
+    /// Goes on at that sample.
+    pub(crate) fn resume(&mut self, now: Instant) -> Result<(), SinkError> {
+        self.sink.resume(now)?;
+        self.pump(now)
+    }
+
     /// How far playout is.
     pub(crate) fn position(&self, now: Instant) -> Option<Played> {
         self.sink.position(now)

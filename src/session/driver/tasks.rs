@@ -1,24 +1,29 @@
 //! The tasks of tool calls: observers, the tool itself, and the verdict before both.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, convert::Infallible, sync::Arc};
 
 use antiphon_agent::{
-    Admission, AdmittedCall, CallContext, Executed, Memory, Outcome, RunContext, ToolExecutor,
+    Admission, AdmittedCall, CallContext, Executed, Memory, ModelResponseChunk, OnInterruption,
+    Outcome, RunContext, ToolExecutor,
 };
-use antiphon_types::{ToolCall, ToolCallRequest, ToolResponse};
-use tokio::task::JoinSet;
+use antiphon_types::{ToolBehavior, ToolCall, ToolCallRequest, ToolResponse};
+use tokio::{sync::mpsc, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use super::hook_task::Runner;
 use crate::session::{
-    engine::{Decision, Input, Ticket},
+    engine::{Decision, Input, Manner, Ticket},
     inside,
+    whole::WholeOutputs,
 };
+
+/// Pieces of progress of one call, and of all, that may wait; tools wait then.
+const MAX_PROGRESS: usize = 16;
 
 /// What a task of a call ends with.
 pub(crate) enum Done {
     Judged(Ticket, Admission),
-    Executed(Ticket, Executed),
+    Executed(Ticket, Executed, Option<u64>),
     Observed,
 }
 
@@ -27,6 +32,9 @@ pub(crate) struct CallTasks {
     tasks: JoinSet<Done>,
     admitted: HashMap<Ticket, AdmittedCall>,
     running: HashMap<Ticket, CancellationToken>,
+    progress: mpsc::Receiver<(Ticket, ModelResponseChunk)>,
+    progress_sender: mpsc::Sender<(Ticket, ModelResponseChunk)>,
+    whole: Arc<WholeOutputs>,
     executor: Arc<ToolExecutor>,
     runner: Runner,
     memory: Arc<dyn Memory>,
@@ -39,11 +47,16 @@ impl CallTasks {
         runner: Runner,
         memory: Arc<dyn Memory>,
         session_id: Arc<str>,
+        whole: Arc<WholeOutputs>,
     ) -> Self {
+        let (progress_sender, progress) = mpsc::channel(MAX_PROGRESS);
         Self {
             tasks: JoinSet::new(),
             admitted: HashMap::new(),
             running: HashMap::new(),
+            progress,
+            progress_sender,
+            whole,
             executor,
             runner,
             memory,
@@ -77,19 +90,29 @@ impl CallTasks {
         let Some(admitted) = self.admitted.remove(&ticket) else { return };
         let cancelled = CancellationToken::new();
         self.running.insert(ticket, cancelled.clone());
+        let (chunks, progress) = mpsc::channel(MAX_PROGRESS);
         let context =
-            RunContext::new(self.session_id.clone(), turn, self.memory.clone(), cancelled.clone());
+            RunContext::new(self.session_id.clone(), turn, self.memory.clone(), cancelled.clone())
+                .with_stream(chunks, None)
+                .cut_outputs();
         let (executor, runner) = (self.executor.clone(), self.runner.clone());
+        let kept = self.whole.clone();
+        let to_driver = self.progress_sender.clone();
         let call = admitted.call().clone();
         self.tasks.spawn(inside::run(self.runner.mark, async move {
             // Whoever cancels the call does not wait for its observers either.
             let observed = cancelled.run_until_cancelled(runner.call_starts(&call)).await;
-            let executed = match observed {
-                Some(()) => executor.run(admitted, context).await,
+            let mut executed = match observed {
+                Some(()) => tokio::select! {
+                    biased;
+                    executed = executor.run(admitted, context) => executed,
+                    never = forward(ticket, progress, to_driver) => match never {},
+                },
                 None => cancelled_output(&call),
             };
+            let whole = executed.whole.take().and_then(|whole| kept.keep(&call.id, whole));
             runner.call_ended(&call, &executed.response).await;
-            Done::Executed(ticket, executed)
+            Done::Executed(ticket, executed, whole)
         }));
     }
 
@@ -107,7 +130,7 @@ impl CallTasks {
         let runner = self.runner.clone();
         self.tasks.spawn(inside::run(self.runner.mark, async move {
             runner.call_ended(&call, &executed.response).await;
-            Done::Executed(ticket, executed)
+            Done::Executed(ticket, executed, None)
         }));
     }
 
@@ -129,6 +152,9 @@ impl CallTasks {
         cx: &mut std::task::Context<'_>,
     ) -> std::task::Poll<Option<Input>> {
         use std::task::Poll;
+        if let Poll::Ready(Some((ticket, chunk))) = self.progress.poll_recv(cx) {
+            return Poll::Ready(Some(Input::ToolProgress { ticket, progress: chunk.into() }));
+        }
         match self.tasks.poll_join_next(cx) {
             Poll::Ready(Some(Ok(done))) => Poll::Ready(self.take(done)),
             Poll::Ready(Some(Err(error))) => {
@@ -153,16 +179,21 @@ impl CallTasks {
     fn take(&mut self, done: Done) -> Option<Input> {
         match done {
             Done::Observed => None,
-            Done::Executed(ticket, executed) => {
+            Done::Executed(ticket, executed, whole_bytes) => {
                 self.running.remove(&ticket);
-                Some(Input::ToolDone { ticket, executed: executed.into() })
+                Some(Input::ToolDone { ticket, executed: executed.into(), whole_bytes })
             }
             Done::Judged(ticket, admission) => {
                 let decision = match admission {
                     Admission::Run(admitted) => {
                         let call = admitted.call().clone();
+                        let manner = Manner {
+                            non_blocking: admitted.behavior() == ToolBehavior::NonBlocking,
+                            ends_on_interruption: admitted.on_interruption()
+                                == OnInterruption::Cancel,
+                        };
                         self.admitted.insert(ticket, admitted);
-                        Decision::Run { call }
+                        Decision::Run { call, manner }
                     }
                     Admission::Host(call) => Decision::Host { call },
                     Admission::Refused(refused) => Decision::Refused(refused),
@@ -174,6 +205,19 @@ impl CallTasks {
             }
         }
     }
+}
+
+/// Hands on the progress of a call for as long as it runs.
+async fn forward(
+    ticket: Ticket,
+    mut progress: mpsc::Receiver<ModelResponseChunk>,
+    to_driver: mpsc::Sender<(Ticket, ModelResponseChunk)>,
+) -> Infallible {
+    while let Some(chunk) = progress.recv().await {
+        // The driver is only gone when the whole session is.
+        let _ = to_driver.send((ticket, chunk)).await;
+    }
+    std::future::pending().await
 }
 
 impl Runner {

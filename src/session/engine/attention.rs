@@ -81,6 +81,7 @@ impl Engine {
     pub(super) fn user_is_active(&mut self) {
         self.attention.activities += 1;
         self.attention.clock.activity(self.now);
+        self.silence_is_over();
         if self.attention.goodbye.take().is_some() {
             self.timers.stop(Timer::Goodbye);
         }
@@ -155,6 +156,7 @@ impl Engine {
     /// No words came after the user's speech: it was noise.
     pub(super) fn on_transcript_wait_over(&mut self) {
         self.attention.speaking = false;
+        self.forget_speech();
     }
 
     pub(super) fn ask_prompt(
@@ -162,31 +164,34 @@ impl Engine {
         kind: HostPromptKind,
         delivery: Delivery,
         token: Option<u64>,
-    ) {
+    ) -> Option<u64> {
         let until = self.now + self.limits.hook;
         let activities = self.attention.activities;
-        match self.prompts.start(kind, delivery, token, until, activities) {
-            Some(prompt) => {
-                let event = self.event_in(self.turn.number, EventKind::HostPrompt(prompt.clone()));
-                self.ordered_outputs.push_back(Output::AskPrompt { event, prompt });
-            }
-            None => self.answer_prompt(token, false),
-        }
+        let Some(prompt) = self.prompts.start(kind, delivery, token, until, activities) else {
+            self.answer_prompt(token, false);
+            return None;
+        };
+        let id = prompt.id;
+        let event = self.event_in(self.turn.number, EventKind::HostPrompt(prompt.clone()));
+        self.ordered_outputs.push_back(Output::AskPrompt { event, prompt });
+        Some(id)
     }
 
     pub(super) fn on_prompt_verdict(&mut self, id: u64, allowed: bool) {
         let Some(pending) = self.prompts.take(id) else { return };
         // The user did something meanwhile, or somebody speaks: the moment has passed.
-        let void = pending.activity != self.attention.activities || self.is_talking();
+        // Leave is taken whatever the user does, after whatever is said.
+        let void = pending.kind != HostPromptKind::WrapUp
+            && (pending.activity != self.attention.activities || self.is_talking());
         if !allowed || void || self.phase != Phase::Running {
             return self.end_prompt(pending, HostPromptStage::Rejected);
         }
         let why = Why::Prompt { id };
         let wanted = match pending.delivery.clone() {
-            Delivery::Say(text) => Wanted::Say { text, why },
-            Delivery::Ask(text) => Wanted::Text { text, reply: true, why },
+            Delivery::Say(text) => Wanted::Say(text),
+            Delivery::Ask(text) => Wanted::Text { text, reply: true },
         };
-        if !self.replies.want(wanted) {
+        if !self.want_reply(wanted, why) {
             return self.end_prompt(pending, HostPromptStage::SendFailed);
         }
         self.prompts.in_flight.push(pending);
@@ -212,7 +217,7 @@ impl Engine {
 
     pub(super) fn fail_all_prompts(&mut self) {
         while let Some(pending) = self.prompts.take_any() {
-            self.replies.forget(Why::Prompt { id: pending.id });
+            self.supersede(|why| why == Why::Prompt { id: pending.id });
             self.end_prompt(pending, HostPromptStage::SendFailed);
         }
     }

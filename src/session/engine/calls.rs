@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Instant};
 use antiphon_agent::Outcome;
 use antiphon_types::{ToolCall, ToolCallRequest};
 
-use super::io::Ticket;
+use super::io::{Manner, Ticket};
 
 /// One call, from its arrival to its output.
 #[derive(Debug)]
@@ -17,6 +17,7 @@ pub(crate) struct Call {
     /// As the policy approved it.
     pub(crate) approved: Option<ToolCall>,
     pub(crate) stage: Stage,
+    pub(crate) manner: Manner,
     /// The user confirmed it.
     pub(crate) confirmed: bool,
     /// The words by which it is read back.
@@ -82,6 +83,13 @@ pub(crate) struct Group {
     pub(crate) speak: bool,
 }
 
+impl Call {
+    /// Its tool runs, and the conversation goes on meanwhile.
+    fn runs_aside(&self) -> bool {
+        self.manner.non_blocking && matches!(self.stage, Stage::Running { .. })
+    }
+}
+
 impl Calls {
     /// A call came.
     pub(crate) fn add(
@@ -100,6 +108,7 @@ impl Calls {
             request,
             approved: None,
             stage: Stage::Judging,
+            manner: Manner::default(),
             confirmed: false,
             read_back: None,
             withdrawn: false,
@@ -150,12 +159,30 @@ impl Calls {
         self.groups.iter_mut().find(|group| group.epoch == epoch && group.reply == reply)
     }
 
-    /// Takes the groups whose reply is over and whose calls all have their outputs.
+    /// A call for which nobody waited has its output: its group counts again, if it was taken.
+    pub(crate) fn reopen_group(&mut self, epoch: u32, reply: u64) {
+        if self.group_mut(epoch, reply).is_some() {
+            return;
+        }
+        self.groups.push(Group {
+            epoch,
+            reply,
+            reply_done: true,
+            cut: false,
+            after_reply: true,
+            speak: false,
+        });
+    }
+
+    /// Takes the groups whose reply is over and whose calls all have their outputs; those that the
+    /// model does not wait for do not count.
     pub(crate) fn take_finished_group(&mut self) -> Option<Group> {
         let at = self.groups.iter().position(|group| {
             group.reply_done
                 && !self.open.iter().any(|call| {
-                    call.ticket.epoch == group.epoch && call.ticket.reply == group.reply
+                    call.ticket.epoch == group.epoch
+                        && call.ticket.reply == group.reply
+                        && !call.runs_aside()
                 })
         })?;
         Some(self.groups.remove(at))
@@ -169,7 +196,9 @@ impl Calls {
     /// Whether a call is open that the session itself works on: neither the user nor anybody else
     /// is waited for.
     pub(crate) fn any_at_work(&self) -> bool {
-        self.open.iter().any(|call| !matches!(call.stage, Stage::Parked { .. }))
+        self.open
+            .iter()
+            .any(|call| !matches!(call.stage, Stage::Parked { .. }) && !call.runs_aside())
     }
 
     /// When the earliest parked call is given up.

@@ -10,12 +10,13 @@ use super::{
     sequencer::{Wanted, Why},
     workflow::Advanced,
 };
-use crate::session::{EventKind, HostPromptKind, SessionState};
+use crate::session::{EventKind, HostPromptKind, RequestEnd, SayOptions, SessionState};
 
 impl Engine {
     /// The user's audio.
     pub(super) fn on_host_audio(&mut self, frame: AudioFrame) {
         if !matches!(self.phase, Phase::Closing(_)) {
+            let frame = self.audible_to_provider(frame);
             self.uplink.audio(frame);
         }
     }
@@ -44,7 +45,7 @@ impl Engine {
             HostCommand::ActivityStart => {
                 self.user_is_active();
                 self.mark(LiveCommand::ActivityStart);
-                self.user_begins();
+                self.user_begins(true);
             }
             HostCommand::ActivityEnd => {
                 self.mark(LiveCommand::ActivityEnd);
@@ -53,8 +54,13 @@ impl Engine {
             HostCommand::Interrupt => {
                 self.interrupt(true);
             }
-            HostCommand::Say(text) => self.want(Wanted::Say { text, why: Why::Host }),
-            HostCommand::Play(frame) => self.want(Wanted::Play(frame)),
+            HostCommand::Say { text, options, request } => {
+                self.want_host(Wanted::Say(text), options, request);
+            }
+            HostCommand::Play { frame, options, request } => {
+                self.want_host(Wanted::Play(frame), options, request);
+            }
+            HostCommand::EchoCancelled(cancelled) => self.set_echo_cancelled(cancelled),
             HostCommand::ToolResponse(response) => self.on_host_response(response),
             HostCommand::CancelTool { id } => match self.calls.find_by_id(&id) {
                 Some(call) => {
@@ -123,12 +129,19 @@ impl Engine {
             self.decide_read_back(confirm::parse(&said));
             return;
         }
-        self.want(Wanted::Text { text, reply: true, why: Why::User });
+        if !self.want_reply(Wanted::Text { text, reply: true }, Why::User) {
+            self.emit_error("queue", "too much waits to be said; it was dropped");
+        }
     }
 
-    fn want(&mut self, wanted: Wanted) {
-        if !self.replies.want(wanted) {
+    fn want_host(&mut self, wanted: Wanted, options: SayOptions, host_id: Option<u64>) {
+        let mut request = self.request(Why::Host);
+        request.host_id = host_id;
+        request.protected = options.protected;
+        request.within = options.begin_within.unwrap_or(request.within);
+        if !self.replies.want(request, wanted) {
             self.emit_error("queue", "too much waits to be said; it was dropped");
+            self.tell_request_end(request, RequestEnd::Refused);
         }
     }
 

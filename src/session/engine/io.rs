@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use antiphon_agent::{Executed, Outcome, Refused};
+use antiphon_agent::{Executed, ModelResponseChunk, Outcome, Refused};
 use antiphon_audio::{Generation, Played};
 use antiphon_live::{Capabilities, ConnectRequest, LiveCommand, LiveError, LiveEvent};
 use antiphon_types::{AudioFrame, ToolCall, ToolCallRequest, ToolDefinition, ToolResponse};
 
-use crate::session::{EndReason, HostPrompt, IdleConfig, SessionEvent, SessionState};
+use crate::session::{EndReason, HostPrompt, IdleConfig, SayOptions, SessionEvent, SessionState};
 
 /// Something that happened.
 #[derive(Debug)]
@@ -31,7 +31,14 @@ pub(crate) enum Input {
     /// The policy has judged a call.
     Admission { ticket: Ticket, decision: Decision },
     /// A call has its output.
-    ToolDone { ticket: Ticket, executed: Box<Executed> },
+    ToolDone {
+        ticket: Ticket,
+        executed: Box<Executed>,
+        /// The size of an output that was cut, and is kept whole for the host.
+        whole_bytes: Option<u64>,
+    },
+    /// A running tool tells how far it is.
+    ToolProgress { ticket: Ticket, progress: Box<ModelResponseChunk> },
     /// The host has judged a prompt of the session's own.
     PromptVerdict { id: u64, allowed: bool },
     /// Playout went on.
@@ -57,8 +64,9 @@ pub(crate) enum HostCommand {
     ActivityStart,
     ActivityEnd,
     Interrupt,
-    Say(String),
-    Play(AudioFrame),
+    Say { text: String, options: SayOptions, request: Option<u64> },
+    Play { frame: AudioFrame, options: SayOptions, request: Option<u64> },
+    EchoCancelled(bool),
     ToolResponse(ToolResponse),
     CancelTool { id: Arc<str> },
     UpdateInstructions(String),
@@ -108,7 +116,7 @@ pub(crate) struct Ticket {
 #[derive(Debug)]
 pub(crate) enum Decision {
     /// It may run.
-    Run { call: ToolCall },
+    Run { call: ToolCall, manner: Manner },
     /// The host answers it.
     Host { call: ToolCall },
     /// It does not run.
@@ -119,6 +127,15 @@ pub(crate) enum Decision {
     Duplicate,
     /// The policy was late or panicked.
     NoVerdict { reason: &'static str },
+}
+
+/// How a tool wants its calls to be treated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Manner {
+    /// The model does not wait for the output.
+    pub(crate) non_blocking: bool,
+    /// The user's interruption cancels it.
+    pub(crate) ends_on_interruption: bool,
 }
 
 /// What is to be done.
@@ -134,7 +151,11 @@ pub(crate) enum Output {
     Play { generation: Generation, frame: AudioFrame },
     /// No more audio of this generation comes.
     FinishPlayback { generation: Generation },
-    /// Silence at once. Answered by [`Input::Cleared`].
+    /// Stop playing at the present sample, and keep what is queued.
+    PausePlayback,
+    /// Go on at the sample where playing stopped.
+    ResumePlayback,
+    /// Silence at once, and no pause any more. Answered by [`Input::Cleared`].
     ClearPlayback { next: Generation },
     /// Run the start hook. Answered by [`Input::StartHookDone`]; events wait for it.
     StartHook,

@@ -13,7 +13,7 @@ use super::{
     sequencer::{Wanted, Why},
     timers::Timer,
 };
-use crate::session::{EndReason, EventKind, SessionState};
+use crate::session::{EndReason, EventKind, RequestEnd, SessionState};
 
 /// How long a connection that is about to go away is used on when the provider does not say how
 /// much time is left, and at most.
@@ -54,7 +54,7 @@ impl Engine {
         self.set_state(SessionState::Listening);
         self.send_held_responses();
         if self.turn.open && !self.turn.replied && self.can(|can| can.create_reply) {
-            self.replies.want(Wanted::Reply { why: Why::User });
+            self.want_reply(Wanted::Reply, Why::User);
         }
     }
 
@@ -169,8 +169,10 @@ impl Engine {
         self.timers.stop_all();
         let within = within.unwrap_or(self.limits.close).min(self.limits.close);
         self.timers.set(Timer::Close, self.now + within);
-        self.replies.forget_all();
-        self.replies.asked = None;
+        self.supersede(|_| true);
+        if let Some(asked) = self.replies.asked.take() {
+            self.tell_request_end(asked.request, RequestEnd::Superseded);
+        }
         self.flush_utterances();
         self.silence();
         self.fail_all_prompts();
@@ -243,7 +245,13 @@ impl Engine {
         self.timers.stop(Timer::Request);
         self.attention.speech_is_over();
         self.timers.stop(Timer::TranscriptWait);
-        self.replies.asked = None;
+        // What the user is owed is asked for again.
+        let asked = self.replies.asked.take().map(|asked| asked.request);
+        if let Some(request) = asked.filter(|of| !matches!(of.why, Why::User | Why::Tools)) {
+            self.tell_request_end(request, RequestEnd::Refused);
+        }
+        self.refused_outputs.clear();
+        self.forget_speech();
         self.fail_all_prompts();
         self.flush_utterances();
         if let Some(reply) = self.replies.active.as_ref().and_then(|reply| reply.id.clone()) {
@@ -260,8 +268,10 @@ impl Engine {
         if !self.can(|can| can.create_reply) {
             return false;
         }
-        let asked =
-            self.replies.asked.is_some_and(|asked| matches!(asked.why, Why::User | Why::Tools));
+        let asked = self
+            .replies
+            .asked
+            .is_some_and(|asked| matches!(asked.request.why, Why::User | Why::Tools));
         let silent = self.replies.active.as_ref().is_some_and(|reply| {
             let says = reply.ledger.has_audio() || !reply.ledger.whole_text().is_empty();
             matches!(reply.why, Why::User | Why::Tools) && !reply.cut && !says

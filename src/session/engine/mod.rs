@@ -20,13 +20,16 @@
 //! that nobody sees anything after a call before it is decided.
 
 mod attention;
+mod bounds;
 mod calls;
 mod confirm;
+mod floor;
 mod host;
 mod idle;
 mod io;
 mod ledger;
 mod lifecycle;
+mod progress;
 mod prompts;
 mod provider;
 mod reconnect;
@@ -47,12 +50,15 @@ use std::{
     time::{Duration, Instant},
 };
 
+use antiphon_audio::PositionSource;
 use antiphon_live::{Capabilities, LiveCommand, LiveConfig};
 use antiphon_types::{AudioFormat, ToolResponse};
 
 use self::{
     attention::Attention,
+    bounds::Ending,
     calls::Calls,
+    floor::Floor,
     prompts::{Language, Prompts},
     reconnect::Reconnect,
     sequencer::{Latency, Sequencer},
@@ -62,12 +68,14 @@ use self::{
     workflow::Workflow,
 };
 use super::{
-    EndReason, EventKind, IdleConfig, ReconnectPolicy, SessionEvent, SessionLimits, SessionState,
-    SessionStats,
+    BargeIn, EndReason, EventKind, IdleConfig, ReconnectPolicy, SessionEvent, SessionLimits,
+    SessionState, SessionStats,
 };
 
 pub(crate) use self::{
-    io::{Decision, End, HookTrouble, HostCommand, Input, NeverBegan, Origin, Output, Ticket},
+    io::{
+        Decision, End, HookTrouble, HostCommand, Input, Manner, NeverBegan, Origin, Output, Ticket,
+    },
     prompts::frame_untrusted,
 };
 
@@ -85,6 +93,7 @@ pub(crate) struct EngineConfig {
     pub(crate) idle: IdleConfig,
     pub(crate) limits: SessionLimits,
     pub(crate) reconnect: ReconnectPolicy,
+    pub(crate) barge_in: BargeIn,
     /// The sink's format; `None` is the provider's.
     pub(crate) sink_format: Option<AudioFormat>,
     /// Above every generation that the sink has seen.
@@ -103,6 +112,10 @@ pub(crate) struct Engine {
     sink_format: Option<AudioFormat>,
 
     started_at: Instant,
+    /// When the user last did something.
+    last_activity: Instant,
+    /// A bound is nearly reached.
+    ending: Option<Ending>,
     now: Instant,
     phase: Phase,
     state: SessionState,
@@ -119,6 +132,8 @@ pub(crate) struct Engine {
 
     timers: Timers,
     replies: Sequencer,
+    /// How the sink knows what was heard, as it last told.
+    position_source: Option<PositionSource>,
     /// The playout is being cleared; what was heard is told once it is.
     clearing: bool,
     calls: Calls,
@@ -126,10 +141,13 @@ pub(crate) struct Engine {
     asking: Option<(u64, Option<Instant>)>,
     /// Outputs that wait for a connection.
     unsent_responses: Vec<ToolResponse>,
+    /// Calls whose outputs the provider did not take.
+    refused_outputs: VecDeque<Arc<str>>,
     utterances: Utterances,
     uplink: Uplink,
     uplink_sent: Duration,
     attention: Attention,
+    floor: Floor,
     prompts: Prompts,
     workflow: Option<Workflow>,
     reconnect: Reconnect,
@@ -195,6 +213,7 @@ impl Engine {
             idle,
             limits,
             reconnect,
+            barge_in,
             sink_format,
             first_generation,
         } = config;
@@ -210,6 +229,8 @@ impl Engine {
             live: Arc::new(live),
             sink_format,
             started_at: now,
+            last_activity: now,
+            ending: None,
             now,
             phase: Phase::Connecting,
             state: SessionState::Inactive,
@@ -222,14 +243,17 @@ impl Engine {
             gate: None,
             timers: Timers::default(),
             replies: Sequencer::new(first_generation),
+            position_source: None,
             clearing: false,
             calls: Calls::default(),
             asking: None,
             unsent_responses: Vec::new(),
+            refused_outputs: VecDeque::new(),
             utterances: Utterances::default(),
             uplink: Uplink::new(limits.uplink),
             uplink_sent: Duration::ZERO,
             attention: Attention::new(idle),
+            floor: Floor::new(barge_in),
             prompts: Prompts::default(),
             workflow,
             reconnect: Reconnect::new(reconnect),
@@ -268,7 +292,10 @@ impl Engine {
             Input::PromptSent { id } => self.on_prompt_sent(id),
             Input::Host(command) => self.on_host(command),
             Input::Admission { ticket, decision } => self.on_admission(ticket, decision),
-            Input::ToolDone { ticket, executed } => self.on_tool_done(ticket, *executed),
+            Input::ToolDone { ticket, executed, whole_bytes } => {
+                self.on_tool_done(ticket, *executed, whole_bytes);
+            }
+            Input::ToolProgress { ticket, progress } => self.on_tool_progress(ticket, &progress),
             Input::PromptVerdict { id, allowed } => self.on_prompt_verdict(id, allowed),
             Input::Played(played) => self.on_played(played),
             Input::Cleared { next, played } => self.on_cleared(next, played),
@@ -365,6 +392,7 @@ impl Engine {
         self.finish_turn();
         self.leave_if_idle();
         self.end_after_goodbye();
+        self.end_after_leave();
         self.refresh_timers();
         self.bound_gated();
         if matches!(self.phase, Phase::Closing(_)) {
@@ -386,7 +414,10 @@ impl Engine {
             Timer::Idle => self.on_idle(),
             Timer::TranscriptWait => self.on_transcript_wait_over(),
             Timer::TranscriptFlush => self.flush_utterances(),
+            Timer::BargeIn => self.on_barge_in_timer(),
             Timer::Goodbye => self.on_goodbye_over(),
+            Timer::WrapUp => self.on_wrap_up(),
+            Timer::HardEnd => self.on_hard_end(),
             Timer::Backoff => self.connect_again(),
             Timer::GoingAway => self.replace_connection(),
             Timer::Close => self.finish(),
@@ -397,9 +428,11 @@ impl Engine {
         if self.phase != Phase::Running {
             return;
         }
+        self.refresh_deafness();
         let busy = self.is_busy();
         self.attention.set_busy(busy, self.now);
         self.timers.set_to(Timer::Idle, self.attention.deadline());
+        self.timers.set_to(Timer::WrapUp, self.wrap_up_deadline());
         self.timers.set_to(Timer::Confirm, self.calls.confirm_deadline());
         self.timers.set_to(Timer::HostTool, self.calls.host_deadline());
         self.timers.set_to(Timer::PromptVerdict, self.prompts.deadline());

@@ -152,6 +152,25 @@ pub(crate) fn goodbye(language: Language, speaks: bool) -> Delivery {
     }
 }
 
+/// The leave that is taken before a bound of the session.
+pub(crate) fn wrap_up(language: Language, speaks: bool) -> Delivery {
+    match (language, speaks) {
+        (Language::English, true) => {
+            Delivery::Say("I'm sorry, we have to stop here. Goodbye!".into())
+        }
+        (Language::German, true) => {
+            Delivery::Say("Leider müssen wir hier aufhören. Auf Wiederhören!".into())
+        }
+        (Language::English, false) => Delivery::Ask(
+            "(The conversation has to end now. Say so, and goodbye, in one short sentence.)".into(),
+        ),
+        (Language::German, false) => Delivery::Ask(
+            "(Das Gespräch muss jetzt enden. Sage das in einem kurzen Satz und verabschiede dich.)"
+                .into(),
+        ),
+    }
+}
+
 /// A read-back for a provider that cannot speak a given text.
 pub(crate) fn read_back(language: Language, question: &str) -> String {
     match language {

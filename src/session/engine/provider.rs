@@ -2,19 +2,18 @@
 
 use std::{sync::Arc, time::Duration};
 
-use antiphon_live::{
-    ActivityHandling, LiveCommand, LiveError, LiveEvent, ReplyId, ReplyOutcome, TextUpdate,
-};
+use antiphon_live::{LiveCommand, LiveError, LiveEvent, ReplyId, ReplyOutcome, TextUpdate};
 use antiphon_types::AudioFrame;
 
 use super::{
     Engine, Phase, confirm,
+    floor::WordsAre,
     io::{Origin, Output},
     sequencer::Why,
     timers::Timer,
     transcripts::{self, Utterance},
 };
-use crate::session::{EventKind, SessionState};
+use crate::session::{EventKind, RequestEnd, ResumeCause, SessionState};
 
 /// After the user's speech its words are waited for this long; after that it was noise.
 const TRANSCRIPT_WAIT: Duration = Duration::from_secs(5);
@@ -58,15 +57,24 @@ impl Engine {
             LiveEvent::ReplyDone { reply, outcome, usage } => {
                 if let Some(usage) = usage {
                     self.stats.usage.add(&usage);
+                    self.check_cost();
                 }
                 self.on_reply_done(reply, outcome);
             }
             LiveEvent::Error(error) => {
-                let asked = self.replies.asked.filter(|asked| asked.request == error.request);
-                if let (Some(asked), Some(_)) = (asked, error.request) {
-                    self.give_up_request(asked.why);
+                let refused = self
+                    .replies
+                    .asked
+                    .is_some_and(|asked| asked.number.is_some() && asked.number == error.request);
+                if refused {
+                    self.give_up_asked(RequestEnd::Refused);
                 }
-                self.emit_error("provider", format!("{}: {}", error.code, error.message));
+                match error.call {
+                    Some(call) => self.on_output_refused(call, &error.message),
+                    None => {
+                        self.emit_error("provider", format!("{}: {}", error.code, error.message));
+                    }
+                }
             }
             LiveEvent::GoingAway { time_left } => self.on_going_away(time_left),
             LiveEvent::Resumable(handle) => self.reconnect.handle = Some(handle),
@@ -89,10 +97,8 @@ impl Engine {
         if let Origin::Prompt(id) = origin {
             self.on_prompt_refused(id);
         }
-        if matches!(origin, Origin::Asked | Origin::Prompt(_))
-            && let Some(asked) = self.replies.asked
-        {
-            self.give_up_request(asked.why);
+        if matches!(origin, Origin::Asked | Origin::Prompt(_)) {
+            self.give_up_asked(RequestEnd::Refused);
         }
         let awaits = self.replies.asked.is_some()
             || self.replies.active.is_some()
@@ -119,30 +125,20 @@ impl Engine {
 
     fn on_speech_started(&mut self) {
         self.emit(EventKind::SpeechStarted);
-        self.user_begins();
+        self.user_begins(false);
         if !self.can(|can| can.input_transcripts) {
             self.user_is_active();
         }
     }
 
-    /// The user begins to speak, as the provider or the host tells.
-    pub(super) fn user_begins(&mut self) {
+    /// The user begins to speak, as the provider or, `by_hand`, the host tells.
+    pub(super) fn user_begins(&mut self, by_hand: bool) {
         self.attention.speech_begins(self.now);
         self.turn.pending = true;
         self.turn.wordless = None;
         self.timers.set(Timer::TranscriptWait, self.now + LONGEST_SPEECH);
         self.timers.stop(Timer::TranscriptFlush);
-        let handling = self.live.policies.activity.handling;
-        if handling != ActivityHandling::Interrupts {
-            return;
-        }
-        // The provider stops its own reply, and says so. What it has finished while it is still
-        // being played is ours to stop; so is everything where the provider does not.
-        let active = self.replies.active.as_ref().is_some_and(|reply| !reply.cut);
-        if active && self.can(|can| can.interrupts) {
-            return;
-        }
-        self.interrupt(true);
+        self.floor_is_wanted(by_hand);
     }
 
     fn on_speech_stopped(&mut self, audio_end_ms: Option<u64>) {
@@ -155,6 +151,7 @@ impl Engine {
             .filter(|late| *late < TRANSCRIPT_WAIT)
             .unwrap_or_default();
         self.latency.user_ended(self.now.checked_sub(late).unwrap_or(self.now));
+        self.floor_is_left();
     }
 
     fn on_interrupted(&mut self, reply: Option<ReplyId>) {
@@ -167,6 +164,8 @@ impl Engine {
                 .chain(&self.replies.playing)
                 .any(|known| known.id.as_ref() == Some(id) && !known.cut),
         };
+        // What is protected is heard as far as it came.
+        let meant = meant && self.replies.protected().is_none();
         if !meant || !self.interrupt(false) {
             self.stats.ignored_events += 1;
         }
@@ -195,9 +194,22 @@ impl Engine {
         if text.trim().is_empty() {
             if done {
                 self.utterances.finish(&item);
-                self.speech_was_noise();
+                self.dismiss_speech(ResumeCause::Noise);
             }
             return;
+        }
+        // What was told as a turn once stays one.
+        let judgement = match known_turn {
+            Some(_) => WordsAre::ATurn,
+            None => self.judge_words(&text, done),
+        };
+        match judgement {
+            WordsAre::ATurn => {}
+            WordsAre::Unclear => return,
+            WordsAre::Nothing => {
+                self.utterances.finish(&item);
+                return;
+            }
         }
         let turn = known_turn.unwrap_or_else(|| self.turn_of_utterance());
         if let Some(utterance) = self.utterances.find(&item) {
@@ -233,8 +245,10 @@ impl Engine {
             .asking
             .is_some_and(|(_, asked)| asked.is_some_and(|asked| utterance.began_at >= asked));
         if answers {
+            self.user_is_answered();
             self.decide_read_back(confirm::parse(&text));
         }
+        self.answer_user();
         let awaited = turn == self.turn.number && !self.turn.replied;
         if self.state == SessionState::Listening && awaited && self.phase == Phase::Running {
             self.set_state(SessionState::Processing);
@@ -254,7 +268,7 @@ impl Engine {
         }
     }
 
-    fn speech_was_noise(&mut self) {
+    pub(super) fn speech_was_noise(&mut self) {
         self.turn.pending = false;
         self.attention.speech_is_over();
         self.timers.stop(Timer::TranscriptWait);
@@ -268,6 +282,7 @@ impl Engine {
         self.turn.pending = false;
         self.turn.wordless = None;
         self.stats.turns += 1;
+        self.cancel_calls_on_interruption();
         self.user_is_active();
         self.turn.number
     }
@@ -283,12 +298,14 @@ impl Engine {
 
     /// A reply begins; also one that the provider did not announce.
     fn begin_reply(&mut self, reply: ReplyId, request: Option<u64>) {
-        let asked = self.replies.asked.filter(|asked| asked.request == request);
-        if asked.is_some() {
+        let asked = self.replies.asked.filter(|asked| asked.number == request);
+        if let Some(asked) = asked {
             self.replies.asked = None;
             self.timers.stop(Timer::Request);
+            self.tell_request_end(asked.request, RequestEnd::Started);
         }
-        let why = asked.map_or(Why::User, |asked| asked.why);
+        let why = asked.map_or(Why::User, |asked| asked.request.why);
+        let protected = asked.and_then(|asked| asked.request.protected);
         if why == Why::User && self.turn.pending {
             let turn = self.begin_turn();
             if !self.utterances.any_open() {
@@ -302,7 +319,8 @@ impl Engine {
         self.timers.stop(Timer::CancelAck);
         self.stats.replies += 1;
         let turn = self.turn.number;
-        self.replies.start(reply, why, turn);
+        self.replies.start(reply, why, turn, protected);
+        self.reply_meets_speech();
     }
 
     fn on_output_text(&mut self, id: ReplyId, item: Arc<str>, update: TextUpdate, spoken: bool) {
@@ -343,6 +361,7 @@ impl Engine {
         }
         let length = frame.duration();
         let unheard = self.replies.unheard();
+        let audible = self.replies.is_audible();
         let Some(reply) = self.replies.active_mut(&id) else { return };
         if reply.over_limit {
             self.stats.stale_audio_frames += 1;
@@ -355,6 +374,7 @@ impl Engine {
             return;
         }
         let first = !reply.ledger.has_audio();
+        let silence = first && !audible;
         reply.ledger.audio(&item, content_index, length);
         reply.queued += length;
         let (generation, turn) = (reply.generation, reply.turn);
@@ -362,6 +382,7 @@ impl Engine {
         if first {
             self.latency.audio(self.now);
             self.emit_in(turn, EventKind::PlaybackStarted);
+            self.agent_is_audible(silence);
         }
         self.set_state(SessionState::Speaking);
         self.timers.stop(Timer::LostEnd);
@@ -408,9 +429,7 @@ impl Engine {
         let ms = self.now.saturating_duration_since(since).as_millis() as u64;
         self.emit(EventKind::Stalled { what: "provider".into(), ms });
         if self.stalled.times == 3 {
-            if let Some(asked) = self.replies.asked {
-                self.give_up_request(asked.why);
-            }
+            self.give_up_asked(RequestEnd::TimedOut);
             self.set_state(SessionState::Listening);
         }
     }

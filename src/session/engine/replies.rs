@@ -3,57 +3,72 @@
 use std::time::Duration;
 
 use antiphon_agent::Outcome;
-use antiphon_audio::{Generation, Played};
+use antiphon_audio::{Generation, Played, PositionSource};
 use antiphon_live::{HistoryItem, HistoryRole, LiveCommand, ReplyId, ReplyOutcome};
 
 use super::{
     Engine,
     io::{Origin, Output},
-    sequencer::{Asked, Reply, Wanted, Why},
+    sequencer::{Asked, Reply, Request, Wanted, Why},
     timers::Timer,
 };
-use crate::session::{EventKind, SessionState};
+use crate::session::{Confidence, EventKind, Heard, RequestEnd, RequestOrigin, SessionState};
 
 impl Engine {
     /// Asks for whatever is next, if its turn has come.
     pub(super) fn pump(&mut self) {
-        while self.connected {
-            let Some(wanted) = self.replies.take_next() else { return };
+        // The provider learns what was heard before it is asked to go on from there.
+        while self.connected && !self.clearing {
+            let Some((request, wanted)) = self.replies.take_next() else { return };
             match wanted {
                 Wanted::Play(frame) => {
                     let turn = self.turn.number;
-                    let generation = self.replies.start_host_audio(frame.duration(), turn);
+                    let silence = !self.replies.is_audible();
+                    let length = frame.duration();
+                    let generation = self.replies.start_host_audio(length, turn, request.protected);
                     self.prompt_outputs.push_back(Output::Play { generation, frame });
                     self.prompt_outputs.push_back(Output::FinishPlayback { generation });
                     self.emit(EventKind::PlaybackStarted);
+                    self.agent_is_audible(silence);
                 }
-                Wanted::Text { text, reply, why } => {
-                    if why == Why::User {
+                Wanted::Text { text, reply } => {
+                    if request.why == Why::User {
                         self.begin_text_turn(&text);
                     }
                     let command = LiveCommand::Text { text, reply };
-                    let asked = reply.then_some(Asked { request: None, why });
-                    self.ask(command, asked, why);
+                    let asked = reply.then_some(Asked { number: None, request });
+                    self.ask(command, asked, request);
                 }
-                Wanted::Say { text, why } => {
-                    let request = self.replies.new_request();
-                    let asked = Some(Asked { request: Some(request), why });
-                    self.ask(LiveCommand::Say { request, text }, asked, why);
+                Wanted::Say(text) => {
+                    let number = self.replies.new_request();
+                    let asked = Some(Asked { number: Some(number), request });
+                    self.ask(LiveCommand::Say { request: number, text }, asked, request);
                 }
-                Wanted::Reply { why } => {
-                    let request = self.replies.new_request();
-                    let asked = Some(Asked { request: Some(request), why });
-                    self.ask(LiveCommand::CreateReply { request }, asked, why);
+                Wanted::Reply => {
+                    let number = self.replies.new_request();
+                    let asked = Some(Asked { number: Some(number), request });
+                    self.ask(LiveCommand::CreateReply { request: number }, asked, request);
                 }
             }
         }
     }
 
-    fn ask(&mut self, command: LiveCommand, asked: Option<Asked>, why: Why) {
+    /// Queues something for its turn. `false`: too much waits.
+    pub(super) fn want_reply(&mut self, wanted: Wanted, why: Why) -> bool {
+        let request = self.request(why);
+        self.replies.want(request, wanted)
+    }
+
+    /// A request with nothing special.
+    pub(super) fn request(&self, why: Why) -> Request {
+        Request { why, host_id: None, within: self.limits.reply_start, protected: None }
+    }
+
+    fn ask(&mut self, command: LiveCommand, asked: Option<Asked>, request: Request) {
         let name = command.name();
-        if !self.send(command, Self::origin_of(why)) {
+        if !self.send(command, Self::origin_of(request.why)) {
             self.emit_error("provider", format!("{name} is not offered by the provider"));
-            self.give_up_request(why);
+            self.no_reply_comes(request, RequestEnd::Refused);
             return;
         }
         if let Some(asked) = asked {
@@ -64,8 +79,8 @@ impl Engine {
     /// A reply is going to come.
     pub(super) fn expect(&mut self, asked: Asked) {
         self.replies.asked = Some(asked);
-        self.timers.set(Timer::Request, self.now + self.limits.stall);
-        let answers_user = matches!(asked.why, Why::User | Why::Tools);
+        self.timers.set(Timer::Request, self.now + asked.request.within);
+        let answers_user = matches!(asked.request.why, Why::User | Why::Tools);
         if answers_user && self.state == SessionState::Listening {
             self.set_state(SessionState::Processing);
         }
@@ -82,28 +97,33 @@ impl Engine {
     /// The provider has not begun a reply in its time.
     pub(super) fn on_request_late(&mut self) {
         let Some(asked) = self.replies.asked else { return };
-        let ms = self.limits.stall.as_millis() as u64;
-        match asked.why {
+        let within = asked.request.within;
+        let ms = within.as_millis() as u64;
+        match asked.request.why {
             // These may still be thought about; the stall of the turn is told by its own timer.
             Why::User | Why::Tools => {
                 if self.state == SessionState::Processing {
-                    self.timers.set(Timer::Request, self.now + self.limits.stall);
+                    self.timers.set(Timer::Request, self.now + within);
                     return;
                 }
                 self.emit(EventKind::Stalled { what: "provider".into(), ms });
             }
             _ => self.emit_error("provider", format!("a reply was not begun within {ms} ms")),
         }
-        self.give_up_request(asked.why);
+        self.give_up_asked(RequestEnd::TimedOut);
     }
 
-    /// No reply is going to come for this request.
-    pub(super) fn give_up_request(&mut self, why: Why) {
-        if self.replies.asked.is_some_and(|asked| asked.why == why) {
-            self.replies.asked = None;
-            self.timers.stop(Timer::Request);
-        }
-        match why {
+    /// No reply is going to come for what was asked for last.
+    pub(super) fn give_up_asked(&mut self, end: RequestEnd) {
+        let Some(asked) = self.replies.asked.take() else { return };
+        self.timers.stop(Timer::Request);
+        self.no_reply_comes(asked.request, end);
+    }
+
+    /// A request ends without a reply.
+    pub(super) fn no_reply_comes(&mut self, request: Request, end: RequestEnd) {
+        self.tell_request_end(request, end);
+        match request.why {
             Why::ReadBack { call } => self.refuse_parked(call, "it could not be read back"),
             Why::User | Why::Tools if self.state == SessionState::Processing => {
                 self.set_state(SessionState::Listening);
@@ -112,15 +132,39 @@ impl Engine {
         }
     }
 
+    /// Takes back what waits on behalf of whom `whose` accepts: something else came in its place.
+    pub(super) fn supersede(&mut self, whose: impl Fn(Why) -> bool) {
+        while let Some(request) = self.replies.take_back(&whose) {
+            self.tell_request_end(request, RequestEnd::Superseded);
+        }
+    }
+
+    pub(super) fn tell_request_end(&mut self, request: Request, outcome: RequestEnd) {
+        // Who asked for nothing special sees the reply itself.
+        if outcome == RequestEnd::Started && request.host_id.is_none() {
+            return;
+        }
+        let origin = match request.why {
+            Why::User => RequestOrigin::User,
+            Why::Host => RequestOrigin::Host,
+            Why::Tools => RequestOrigin::Tools,
+            Why::ReadBack { .. } => RequestOrigin::ReadBack,
+            Why::Prompt { .. } => RequestOrigin::Prompt,
+            Why::Progress { .. } => RequestOrigin::Progress,
+        };
+        self.emit(EventKind::ReplyRequest { request: request.host_id, origin, outcome });
+    }
+
     /// The provider is done with the active reply.
     pub(super) fn end_reply(&mut self, id: &ReplyId, outcome: ReplyOutcome) {
         if self.replies.active_mut(id).is_none() {
             return;
         }
         let stopped = matches!(outcome, ReplyOutcome::Cancelled | ReplyOutcome::Interrupted);
+        let protected = self.replies.active.as_ref().is_some_and(|reply| reply.protected.is_some());
         // A provider that stops a reply without a word of interruption means one.
         let cut = self.replies.active.as_ref().is_some_and(|reply| reply.cut || reply.over_limit);
-        if stopped && !cut {
+        if stopped && !cut && !protected {
             self.interrupt(false);
         }
         self.timers.stop(Timer::Settle);
@@ -141,7 +185,7 @@ impl Engine {
             // What was heard of it has been told when it was cut.
         } else if reply.queued.is_zero() {
             let interrupted = reply.over_limit || outcome == ReplyOutcome::Failed;
-            self.tell_message(&reply, reply.ledger.whole_text(), interrupted);
+            self.tell_message(&reply, reply.ledger.whole_text(), interrupted, Duration::ZERO);
             self.reply_is_over(why);
         } else {
             let generation = reply.generation;
@@ -154,9 +198,25 @@ impl Engine {
         }
     }
 
-    /// Stops the agent: what it says, and what it was about to say. `cancel`: the provider must be
-    /// told. `false`: there was nothing to stop.
+    /// The user or the host stops the agent. `cancel`: the provider must be told. `false`: there was
+    /// nothing to stop.
     pub(super) fn interrupt(&mut self, cancel: bool) -> bool {
+        let interrupted = self.stop_agent(cancel);
+        if interrupted {
+            self.cancel_calls_on_interruption();
+        }
+        interrupted
+    }
+
+    /// Something that has to be said at once stops the agent, unless that is protected.
+    pub(super) fn cut_in(&mut self) {
+        if self.replies.protected().is_none() {
+            self.stop_agent(true);
+        }
+    }
+
+    /// Stops what the agent says, and what it was about to say.
+    fn stop_agent(&mut self, cancel: bool) -> bool {
         let active = self.replies.active.as_ref().is_some_and(|reply| !reply.cut);
         if !active && !self.replies.is_audible() {
             return false;
@@ -201,6 +261,7 @@ impl Engine {
     /// Cuts everything that is heard or about to be.
     pub(super) fn silence(&mut self) {
         let audible = self.replies.is_audible();
+        self.end_pause(audible);
         if let Some(active) = &mut self.replies.active {
             active.cut_now = !active.cut;
             active.cut = true;
@@ -217,6 +278,9 @@ impl Engine {
     pub(super) fn on_cleared(&mut self, next: Generation, played: Option<Played>) {
         self.clearing = false;
         let played = played.filter(|played| played.generation < next);
+        if let Some(played) = &played {
+            self.position_source = Some(played.source);
+        }
         self.tell_cut(played);
         self.emit(EventKind::PlaybackFinished);
     }
@@ -253,7 +317,7 @@ impl Engine {
                 self.send(command, Origin::None);
             }
         }
-        self.tell_message(reply, text, !complete);
+        self.tell_message(reply, text, !complete, heard);
     }
 
     /// How much of a cleared reply was heard. Only one generation plays at a time: what is older
@@ -270,6 +334,7 @@ impl Engine {
 
     pub(super) fn on_played(&mut self, played: Played) {
         let heard = self.duration_of(played.samples);
+        self.position_source = Some(played.source);
         if let Some(reply) = self.replies.by_generation(played.generation) {
             reply.heard = reply.heard.max(heard.min(reply.queued));
         }
@@ -287,7 +352,8 @@ impl Engine {
             any = true;
             let failed = reply.done == Some(ReplyOutcome::Failed);
             let interrupted = reply.over_limit || failed;
-            self.tell_message(&reply, reply.ledger.whole_text(), interrupted);
+            let heard = reply.ledger.received();
+            self.tell_message(&reply, reply.ledger.whole_text(), interrupted, heard);
             self.reply_is_over(reply.why);
         }
         if any && !self.replies.is_audible() {
@@ -299,9 +365,10 @@ impl Engine {
         if self.is_goodbye(why) {
             self.goodbye_was_heard();
         }
+        self.leave_was_taken(why);
     }
 
-    fn tell_message(&mut self, reply: &Reply, text: String, interrupted: bool) {
+    fn tell_message(&mut self, reply: &Reply, text: String, interrupted: bool, heard: Duration) {
         let text = text.trim().to_owned();
         if reply.id.is_none() || text.is_empty() {
             return;
@@ -310,7 +377,20 @@ impl Engine {
         self.reconnect.remember(reply.turn, item);
         let whole = reply.ledger.whole_text();
         let generated = Some(whole.trim().to_owned()).filter(|whole| whole.len() > text.len());
-        self.emit_in(reply.turn, EventKind::AgentMessage { text, interrupted, generated });
+        let heard = reply.ledger.has_audio().then(|| self.heard(heard, reply.ledger.received()));
+        self.emit_in(reply.turn, EventKind::AgentMessage { text, interrupted, generated, heard });
+    }
+
+    fn heard(&self, heard: Duration, received: Duration) -> Heard {
+        let (confidence, error) = match self.position_source {
+            Some(PositionSource::DeviceClock) => (Confidence::DeviceClock, Duration::ZERO),
+            Some(PositionSource::CarrierMark) => (Confidence::CarrierMark, Duration::ZERO),
+            Some(PositionSource::Estimate { error }) => (Confidence::Estimate, error),
+            // What was never told is reckoned.
+            _ => (Confidence::Estimate, Duration::ZERO),
+        };
+        let ms = |time: Duration| time.as_millis() as u64;
+        Heard { heard_ms: ms(heard), generated_ms: ms(received), confidence, error_ms: ms(error) }
     }
 
     pub(super) fn remember_user(&mut self, turn: u64, text: &str) {

@@ -14,6 +14,7 @@ use antiphon_live::{ReplyId, ReplyOutcome};
 use antiphon_types::AudioFrame;
 
 use super::ledger::Ledger;
+use crate::session::barge_in::UserAudio;
 
 /// Things that may wait for their turn.
 const MAX_WAITING: usize = 256;
@@ -27,13 +28,26 @@ const REMEMBERED: usize = 16;
 #[derive(Debug)]
 pub(crate) enum Wanted {
     /// The user's turn as text.
-    Text { text: String, reply: bool, why: Why },
+    Text { text: String, reply: bool },
     /// A text to be spoken as it is.
-    Say { text: String, why: Why },
+    Say(String),
     /// A reply to the conversation as it is.
-    Reply { why: Why },
+    Reply,
     /// Host audio.
     Play(AudioFrame),
+}
+
+/// A request for a reply, or for the right to be heard. It ends exactly once: see
+/// [`RequestEnd`](crate::session::RequestEnd).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request {
+    pub(crate) why: Why,
+    /// How the host names it, where it wants to know how it ends.
+    pub(crate) host_id: Option<u64>,
+    /// A reply must have begun so long after it was asked for.
+    pub(crate) within: Duration,
+    /// The user's speech does not interrupt it.
+    pub(crate) protected: Option<UserAudio>,
 }
 
 /// On whose behalf a reply was asked for.
@@ -49,14 +63,16 @@ pub(crate) enum Why {
     ReadBack { call: u64 },
     /// A prompt of the session's own.
     Prompt { id: u64 },
+    /// The progress of the call with this number.
+    Progress { call: u64 },
 }
 
 /// A reply that was asked for and has not begun.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked {
     /// The number by which the provider names it; `None` where it cannot.
-    pub(crate) request: Option<u64>,
-    pub(crate) why: Why,
+    pub(crate) number: Option<u64>,
+    pub(crate) request: Request,
 }
 
 /// One reply, or a piece of host audio.
@@ -81,6 +97,8 @@ pub(crate) struct Reply {
     pub(crate) cut_now: bool,
     /// It ran into the bound on unplayed audio.
     pub(crate) over_limit: bool,
+    /// The user's speech does not interrupt it.
+    pub(crate) protected: Option<UserAudio>,
     /// How it ended at the provider.
     pub(crate) done: Option<ReplyOutcome>,
 }
@@ -95,7 +113,7 @@ pub(crate) struct Sequencer {
     pub(crate) asked: Option<Asked>,
     /// Replies that are over; what still comes of them is stale.
     done: VecDeque<ReplyId>,
-    waiting: VecDeque<Wanted>,
+    waiting: VecDeque<(Request, Wanted)>,
     next_request: u64,
     next_number: u64,
     next_generation: u64,
@@ -108,22 +126,23 @@ impl Sequencer {
     }
 
     /// Queues something for its turn. `false`: too much waits.
-    pub(crate) fn want(&mut self, wanted: Wanted) -> bool {
+    pub(crate) fn want(&mut self, request: Request, wanted: Wanted) -> bool {
         if self.waiting.len() >= MAX_WAITING {
             return false;
         }
         if let Wanted::Play(frame) = &wanted {
-            let queued: Duration = self.waiting.iter().map(Wanted::audio_duration).sum();
+            let queued: Duration =
+                self.waiting.iter().map(|(_, wanted)| wanted.audio_duration()).sum();
             if queued + frame.duration() > MAX_WAITING_AUDIO {
                 return false;
             }
         }
-        self.waiting.push_back(wanted);
+        self.waiting.push_back((request, wanted));
         true
     }
 
     /// Takes what is next, if nothing is active or asked for.
-    pub(crate) fn take_next(&mut self) -> Option<Wanted> {
+    pub(crate) fn take_next(&mut self) -> Option<(Request, Wanted)> {
         if self.active.is_some() || self.asked.is_some() {
             return None;
         }
@@ -135,14 +154,15 @@ impl Sequencer {
         !self.waiting.is_empty()
     }
 
-    /// Forgets what waits on behalf of `why`.
-    pub(crate) fn forget(&mut self, why: Why) {
-        self.waiting.retain(|wanted| wanted.why() != Some(why));
+    /// Whether a reply on behalf of `why` waits for its turn.
+    pub(crate) fn is_waiting_for(&self, why: Why) -> bool {
+        self.waiting.iter().any(|(request, _)| request.why == why)
     }
 
-    /// Forgets everything that waits.
-    pub(crate) fn forget_all(&mut self) {
-        self.waiting.clear();
+    /// Takes back the next that waits on behalf of whom `whose` accepts.
+    pub(crate) fn take_back(&mut self, whose: impl Fn(Why) -> bool) -> Option<Request> {
+        let at = self.waiting.iter().position(|(request, _)| whose(request.why))?;
+        self.waiting.remove(at).map(|(request, _)| request)
     }
 
     /// A fresh number for a request.
@@ -152,14 +172,27 @@ impl Sequencer {
     }
 
     /// The provider began a reply.
-    pub(crate) fn start(&mut self, id: ReplyId, why: Why, turn: u64) -> &Reply {
-        let reply = self.fresh(Some(id), why, turn);
+    pub(crate) fn start(
+        &mut self,
+        id: ReplyId,
+        why: Why,
+        turn: u64,
+        protected: Option<UserAudio>,
+    ) -> &Reply {
+        let mut reply = self.fresh(Some(id), why, turn);
+        reply.protected = protected;
         self.active.insert(reply)
     }
 
     /// Host audio begins, and ends: nothing is added to it.
-    pub(crate) fn start_host_audio(&mut self, length: Duration, turn: u64) -> Generation {
+    pub(crate) fn start_host_audio(
+        &mut self,
+        length: Duration,
+        turn: u64,
+        protected: Option<UserAudio>,
+    ) -> Generation {
         let mut reply = self.fresh(None, Why::Host, turn);
+        reply.protected = protected;
         reply.queued = length;
         reply.done = Some(ReplyOutcome::Completed);
         let generation = reply.generation;
@@ -204,6 +237,15 @@ impl Sequencer {
             || self.active.as_ref().is_some_and(Reply::is_audible)
     }
 
+    /// What becomes of the user's audio while something that must not be interrupted is heard, or is
+    /// about to be; `None`: nothing is.
+    pub(crate) fn protected(&self) -> Option<UserAudio> {
+        let active = self.active.iter().filter(|reply| !reply.cut);
+        let playing = self.playing.iter().filter(|reply| reply.is_audible());
+        let asked = self.asked.iter().filter_map(|asked| asked.request.protected);
+        active.chain(playing).filter_map(|reply| reply.protected).chain(asked).next()
+    }
+
     /// How much queued audio was not heard yet, as far as the sink told.
     pub(crate) fn unheard(&self) -> Duration {
         self.playing
@@ -229,6 +271,7 @@ impl Sequencer {
             cut: false,
             cut_now: false,
             over_limit: false,
+            protected: None,
             done: None,
         }
     }
@@ -241,13 +284,6 @@ impl Reply {
 }
 
 impl Wanted {
-    fn why(&self) -> Option<Why> {
-        match self {
-            Self::Text { why, .. } | Self::Say { why, .. } | Self::Reply { why } => Some(*why),
-            Self::Play(_) => None,
-        }
-    }
-
     fn audio_duration(&self) -> Duration {
         match self {
             Self::Play(frame) => frame.duration(),

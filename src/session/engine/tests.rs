@@ -18,6 +18,7 @@ use antiphon_types::{
 use proptest::prelude::*;
 
 use super::{io::not_run, *};
+use crate::session::{BargeIn, SayOptions, SpeechJudge, UserAudio};
 
 /// One step of a random life. Numbers choose among few replies, items and calls, so that they meet.
 #[derive(Clone, Debug)]
@@ -86,19 +87,39 @@ struct World {
     asked_calls: Vec<Arc<str>>,
     state: Option<SessionState>,
     ends: usize,
+    able: u8,
+    protects: Option<UserAudio>,
+    paused: bool,
 }
+
+/// Speech is judged.
+const JUDGED: u8 = 64;
+/// The session is bounded in time.
+const BOUNDED: u8 = 128;
 
 impl World {
     fn new(capabilities: u8) -> Self {
         let now = Instant::now();
+        let judged = capabilities & JUDGED > 0;
+        let barge_in = if judged {
+            BargeIn::Judged(SpeechJudge::default().min_words(u32::from(capabilities & 1)))
+        } else {
+            BargeIn::default()
+        };
+        let mut limits = SessionLimits::default();
+        if capabilities & BOUNDED > 0 {
+            limits.max_length = Some(Duration::from_secs(120));
+            limits.max_silence = Some(Duration::from_secs(40));
+        }
         let config = EngineConfig {
             session_id: "s".into(),
             provider: "p".into(),
             model: "m".into(),
             live: LiveConfig::new(),
             idle: IdleConfig::new(Some(Duration::from_secs(20)), Some(Duration::from_secs(60))),
-            limits: SessionLimits::default(),
+            limits,
             reconnect: ReconnectPolicy::default(),
+            barge_in,
             sink_format: None,
             first_generation: 1,
         };
@@ -120,6 +141,9 @@ impl World {
             asked_calls: Vec::new(),
             state: None,
             ends: 0,
+            able: capabilities,
+            protects: judged.then_some(UserAudio::Keep),
+            paused: false,
         };
         world.drain();
         world.connect(capabilities);
@@ -141,6 +165,8 @@ impl World {
         can.tools_after_reply = able & 8 > 0;
         can.replies_after_tools = able & 16 > 0;
         can.input_transcripts = able & 32 > 0;
+        can.session_answers = able & JUDGED > 0;
+        can.interrupts &= able & JUDGED == 0;
         self.epoch = epoch;
         self.active = None;
         self.last_done = None;
@@ -196,7 +222,14 @@ impl World {
                 assert!(generation >= self.generation, "audio of a generation that is over");
                 self.generation = generation;
             }
+            Output::PausePlayback => {
+                assert!(!std::mem::replace(&mut self.paused, true), "paused twice");
+            }
+            Output::ResumePlayback => {
+                assert!(std::mem::take(&mut self.paused), "goes on without a pause");
+            }
             Output::ClearPlayback { next } => {
+                self.paused = false;
                 assert!(next > self.generation);
                 let played = Some(self.played(100, false));
                 self.generation = next;
@@ -211,7 +244,8 @@ impl World {
             }
             Output::CancelTool { ticket } => self.end_tool(ticket, Outcome::Cancelled),
             Output::Observe { ticket, executed, .. } => {
-                self.engine.handle(Input::ToolDone { ticket, executed }, self.now);
+                self.engine
+                    .handle(Input::ToolDone { ticket, executed, whole_bytes: None }, self.now);
             }
             Output::AskPrompt { prompt, .. } => self.prompts.push_back(prompt.id),
             Output::Emit(event) => self.see(event),
@@ -243,7 +277,10 @@ impl World {
         let (ticket, request) = self.running.remove(at);
         let response = ToolResponse::new(request.id, request.name, JsonObject::new());
         let executed = not_run(response, outcome);
-        self.engine.handle(Input::ToolDone { ticket, executed: executed.into() }, self.now);
+        self.engine.handle(
+            Input::ToolDone { ticket, executed: executed.into(), whole_bytes: None },
+            self.now,
+        );
     }
 
     fn played(&self, samples: u64, complete: bool) -> Played {
@@ -273,7 +310,7 @@ impl World {
             1 => Decision::Confirm { read_back: "Really?".into() },
             2 => Decision::NoVerdict { reason: "late" },
             3 => Decision::Host { call },
-            _ => Decision::Run { call },
+            _ => Decision::Run { call, manner: Manner::default() },
         };
         self.input(Input::Admission { ticket, decision });
     }
@@ -389,7 +426,7 @@ impl World {
                 self.last_done = None;
                 self.input(Input::Disconnected { epoch, error });
             }
-            3 => self.connect(63),
+            3 => self.connect(self.able | 63),
             _ => {}
         }
     }
@@ -398,9 +435,13 @@ impl World {
         let frame = AudioFrame::from_pcm16(16_000, &[0; 320]);
         self.input(Input::Host(match kind {
             0 => HostCommand::Text("hello".into()),
-            1 => HostCommand::Say("hello".into()),
+            1 => {
+                let (text, mut options) = ("hello".to_owned(), SayOptions::default());
+                options.protected = self.protects;
+                HostCommand::Say { text, options, request: Some(9) }
+            }
             2 => HostCommand::Interrupt,
-            3 => HostCommand::Play(frame),
+            3 => HostCommand::Play { frame, options: SayOptions::default(), request: None },
             4 => HostCommand::EndAudio,
             5 => HostCommand::Progress { token: 1, text: "half done".into() },
             6 => match self.asked_calls.last() {
@@ -441,6 +482,7 @@ impl World {
             self.wait(Duration::from_secs(10));
         }
         assert_eq!(self.ends, 1, "one end");
+        assert!(!self.paused, "nothing stays paused");
         for id in &self.asked_calls {
             let outputs = self.outputs.get(id).copied().unwrap_or_default();
             assert!(outputs <= 1, "{id} has {outputs} outputs");
@@ -453,7 +495,7 @@ proptest! {
 
     #[test]
     fn whatever_happens_it_stays_in_order_and_ends_once(
-        able in 0..64u8,
+        able: u8,
         steps in proptest::collection::vec(step(), 0..120),
     ) {
         let mut world = World::new(able);

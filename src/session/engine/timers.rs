@@ -30,8 +30,14 @@ pub(crate) enum Timer {
     TranscriptWait,
     /// A reply is over and the user's words before it never became final.
     TranscriptFlush,
+    /// The user's speech over the agent's has lasted long enough, or its words did not come.
+    BargeIn,
     /// The goodbye is over, or was never said.
     Goodbye,
+    /// A bound of the session is nearly reached.
+    WrapUp,
+    /// A bound of the session is reached.
+    HardEnd,
     /// The next attempt to connect.
     Backoff,
     /// The provider goes away; a new connection must be made now.
@@ -40,7 +46,7 @@ pub(crate) enum Timer {
     Close,
 }
 
-const TIMERS: [Timer; 16] = [
+const TIMERS: [Timer; 19] = [
     Timer::Settle,
     Timer::LostEnd,
     Timer::Stall,
@@ -53,7 +59,10 @@ const TIMERS: [Timer; 16] = [
     Timer::Idle,
     Timer::TranscriptWait,
     Timer::TranscriptFlush,
+    Timer::BargeIn,
     Timer::Goodbye,
+    Timer::WrapUp,
+    Timer::HardEnd,
     Timer::Backoff,
     Timer::GoingAway,
     Timer::Close,

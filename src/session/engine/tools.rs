@@ -13,13 +13,15 @@ use super::{
     Engine, Gate, Phase,
     calls::Stage,
     confirm::Answer,
-    io::{Decision, Origin, Output, Ticket, not_run},
+    io::{Decision, Manner, Origin, Output, Ticket, not_run},
     prompts,
     sequencer::{Asked, Wanted, Why},
     timers::Timer,
 };
 use crate::session::{EventKind, SessionState};
 
+/// Calls whose outputs the provider did not take; the oldest is forgotten.
+const MAX_REFUSED_OUTPUTS: usize = 32;
 /// Calls that may be open at a time; more are refused.
 const MAX_OPEN_CALLS: usize = 128;
 
@@ -70,6 +72,8 @@ impl Engine {
     }
 
     fn judge(&mut self, ticket: Ticket, decision: Decision) {
+        let goes_on =
+            self.can(|can| can.non_blocking_tools || can.create_reply && !can.replies_after_tools);
         let Some(call) = self.calls.find(ticket) else {
             self.prompt_outputs.push_back(Output::Discard { ticket });
             return;
@@ -77,7 +81,11 @@ impl Engine {
         let (id, name) = (call.request.id.clone(), call.request.name.clone());
         let (confirmed, turn) = (call.confirmed, call.turn);
         match decision {
-            Decision::Run { call: approved } => self.approve(ticket, approved, false),
+            Decision::Run { call: approved, manner } => {
+                let non_blocking = manner.non_blocking && goes_on;
+                call.manner = Manner { non_blocking, ..manner };
+                self.approve(ticket, approved, false);
+            }
             Decision::Host { call: approved } => self.approve(ticket, approved, true),
             Decision::Confirm { read_back } if !confirmed => {
                 let void = call.void;
@@ -154,7 +162,12 @@ impl Engine {
         }
     }
 
-    pub(super) fn on_tool_done(&mut self, ticket: Ticket, executed: Executed) {
+    pub(super) fn on_tool_done(
+        &mut self,
+        ticket: Ticket,
+        executed: Executed,
+        whole_bytes: Option<u64>,
+    ) {
         if self.calls.find(ticket).is_none() {
             self.stats.late_tool_results += 1;
             return;
@@ -165,7 +178,7 @@ impl Engine {
             let name = call.request.name.clone();
             self.detached.push(name);
         }
-        self.complete(ticket, executed);
+        self.complete_cut(ticket, executed, whole_bytes);
     }
 
     /// What a tool keeps from the model is no secret to the host.
@@ -183,7 +196,13 @@ impl Engine {
 
     /// A call has its one output.
     pub(super) fn complete(&mut self, ticket: Ticket, executed: Executed) {
+        self.complete_cut(ticket, executed, None);
+    }
+
+    /// `whole_bytes`: the output was cut, and the host finds all of it.
+    fn complete_cut(&mut self, ticket: Ticket, executed: Executed, whole_bytes: Option<u64>) {
         let Some(call) = self.calls.remove(ticket) else { return };
+        self.forget_progress(ticket.call);
         let Executed { response, outcome, detail, .. } = executed;
         self.tell_hidden_failure(&response, outcome, detail);
         self.stats.tool_calls += 1;
@@ -195,6 +214,7 @@ impl Engine {
                 name: response.name.clone(),
                 response: response.response.clone(),
                 outcome,
+                whole_bytes,
             },
         );
         if outcome == Outcome::Success
@@ -209,9 +229,18 @@ impl Engine {
             return;
         }
         let silent = response.scheduling == ToolResponseScheduling::Silent;
+        let cuts_in = response.scheduling == ToolResponseScheduling::Interrupt;
+        if call.manner.non_blocking {
+            // The model went on meanwhile: this output has a reply of its own.
+            self.calls.reopen_group(ticket.epoch, ticket.reply);
+        }
         if let Some(group) = self.calls.group_mut(ticket.epoch, ticket.reply) {
             group.speak |= !silent;
             group.after_reply |= group.reply_done;
+        }
+        // A provider that knows of schedules keeps them itself.
+        if cuts_in && !self.can(|can| can.non_blocking_tools) {
+            self.cut_in();
         }
         if self.connected && (ticket.epoch == self.epoch || self.reconnect.resumed) {
             self.send(LiveCommand::ToolResponse(response), Origin::ToolOutput);
@@ -241,13 +270,14 @@ impl Engine {
             let speaks = group.speak && !group.cut && current && self.connected;
             let by_itself = self.can(|can| can.replies_after_tools);
             if speaks && !by_itself && self.can(|can| can.create_reply) {
-                self.replies.want(Wanted::Reply { why: Why::Tools });
+                self.want_reply(Wanted::Reply, Why::Tools);
                 continue;
             }
             let idle = self.replies.active.is_none() && self.replies.asked.is_none();
             let goes_on = group.after_reply || self.can(|can| can.tools_after_reply);
             if speaks && by_itself && goes_on && idle {
-                self.expect(Asked { request: None, why: Why::Tools });
+                let request = self.request(Why::Tools);
+                self.expect(Asked { number: None, request });
                 continue;
             }
             let quiet = idle && !self.calls.any_at_work() && !self.replies.is_waiting();
@@ -280,6 +310,20 @@ impl Engine {
             Stage::Parked { .. } | Stage::Approved { .. } | Stage::WithHost { .. } => {
                 self.void_call(ticket, Outcome::Cancelled);
             }
+        }
+    }
+
+    /// The user interrupts, or goes on to something else: running tools that want to end then do.
+    pub(super) fn cancel_calls_on_interruption(&mut self) {
+        let ending: Vec<_> = self
+            .calls
+            .iter()
+            .filter(|call| call.manner.ends_on_interruption)
+            .filter(|call| matches!(call.stage, Stage::Running { .. }))
+            .map(|call| call.ticket)
+            .collect();
+        for ticket in ending {
+            self.cancel_call(ticket);
         }
     }
 
@@ -376,7 +420,29 @@ impl Engine {
         self.ordered_outputs.push_back(Output::Observe { ticket, call, executed: executed.into() });
     }
 
+    /// The provider did not take an output: the model waits for another, which the host may give.
+    pub(super) fn on_output_refused(&mut self, call: Arc<str>, message: &str) {
+        self.emit_error("tool", format!("the output of call {call} was not taken: {message}"));
+        if self.refused_outputs.len() == MAX_REFUSED_OUTPUTS {
+            self.refused_outputs.pop_front();
+        }
+        self.refused_outputs.push_back(call);
+    }
+
+    /// Another output in place of one that the provider did not take.
+    fn give_again(&mut self, response: ToolResponse) {
+        self.refused_outputs.retain(|refused| *refused != response.id);
+        let silent = response.scheduling == ToolResponseScheduling::Silent;
+        self.send(LiveCommand::ToolResponse(response), Origin::ToolOutput);
+        if !silent && !self.can(|can| can.replies_after_tools) && self.can(|can| can.create_reply) {
+            self.want_reply(Wanted::Reply, Why::Tools);
+        }
+    }
+
     pub(super) fn on_host_response(&mut self, response: ToolResponse) {
+        if self.refused_outputs.contains(&response.id) {
+            return self.give_again(response);
+        }
         let call = self.calls.find_by_id(&response.id);
         let Some(call) = call.filter(|call| matches!(call.stage, Stage::WithHost { .. })) else {
             let message = format!("no call {:?} waits for the host", response.id);
@@ -435,12 +501,12 @@ impl Engine {
         self.asking = Some((number, None));
         let why = Why::ReadBack { call: number };
         let wanted = if self.can(|can| can.say) {
-            Wanted::Say { text: words, why }
+            Wanted::Say(words)
         } else {
             let text = prompts::read_back(self.language, &words);
-            Wanted::Text { text, reply: true, why }
+            Wanted::Text { text, reply: true }
         };
-        if !self.replies.want(wanted) {
+        if !self.want_reply(wanted, why) {
             self.refuse_parked(number, "it could not be read back");
         }
     }
@@ -500,7 +566,7 @@ impl Engine {
     }
 
     fn stop_asking(&mut self, number: u64) {
-        self.replies.forget(Why::ReadBack { call: number });
+        self.supersede(|why| why == Why::ReadBack { call: number });
         if self.asking.is_some_and(|(asking, _)| asking == number) {
             self.asking = None;
         }

@@ -22,7 +22,9 @@ use std::{
     time::Duration,
 };
 
-use antiphon_types::{JsonObject, Status, ToolCall, ToolCallRequest, ToolDefinition, ToolResponse};
+use antiphon_types::{
+    JsonObject, Status, ToolBehavior, ToolCall, ToolCallRequest, ToolDefinition, ToolResponse,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::{Semaphore, mpsc};
@@ -30,8 +32,8 @@ use tokio_util::sync::CancellationToken;
 
 use self::{admit::HostTools, calls::Calls};
 use crate::{
-    Authorizer, CallContext, InvocationContext, Memory, ModelResponseChunk, Part, RegistryError,
-    ToolRegistry, registry::Registered, text::shorten, tool::ToolStream,
+    Authorizer, CallContext, InvocationContext, Memory, ModelResponseChunk, OnInterruption, Part,
+    RegistryError, ToolRegistry, registry::Registered, text::shorten, tool::ToolStream,
 };
 
 pub use self::run::current_session;
@@ -87,6 +89,16 @@ impl AdmittedCall {
     /// The call with the arguments that the policy approved.
     pub fn call(&self) -> &ToolCall {
         &self.call
+    }
+
+    /// Whether the model waits for the output.
+    pub fn behavior(&self) -> ToolBehavior {
+        self.registered.tool.behavior()
+    }
+
+    /// What an interruption by the user does to the call while it runs.
+    pub fn on_interruption(&self) -> OnInterruption {
+        self.registered.tool.on_interruption()
     }
 
     /// Gives the call up before it ran, for example because the reply that held it was
@@ -193,6 +205,7 @@ pub struct RunContext {
     /// The model's input, where the call is run again with another.
     pub original_input: Option<Value>,
     pub(crate) stream: Option<ToolStream>,
+    pub(crate) cuts_outputs: bool,
 }
 
 impl RunContext {
@@ -212,7 +225,15 @@ impl RunContext {
             resumed: None,
             original_input: None,
             stream: None,
+            cuts_outputs: false,
         }
+    }
+
+    /// An output that is too large is cut, marked and given to the model instead of an error;
+    /// [`Executed::whole`] is all of it.
+    pub fn cut_outputs(mut self) -> Self {
+        self.cuts_outputs = true;
+        self
     }
 
     /// Sets who calls, and what the host hands along.
@@ -248,6 +269,8 @@ pub struct Executed {
     pub interrupt: Option<Value>,
     /// How it ended.
     pub outcome: Outcome,
+    /// All of an output that was cut: see [`RunContext::cut_outputs`].
+    pub whole: Option<Value>,
     /// The tool's body goes on although the call is over: it blocks and ignores cancellation.
     pub detached: bool,
     /// What happened, for the host's records; may say more than the output.
@@ -258,8 +281,8 @@ impl Executed {
     /// A call with this output that no tool made.
     pub fn new(response: ToolResponse, outcome: Outcome) -> Self {
         let output = Value::Object(response.response.clone());
-        let (parts, interrupt, detail) = (Vec::new(), None, None);
-        Self { response, output, parts, interrupt, outcome, detached: false, detail }
+        let (parts, interrupt, whole, detail) = (Vec::new(), None, None, None);
+        Self { response, output, parts, interrupt, outcome, whole, detached: false, detail }
     }
 }
 

@@ -10,7 +10,7 @@ use std::{
 };
 
 use antiphon_types::{JsonObject, Status, ToolCall, ToolResponse};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::{
     sync::OwnedSemaphorePermit,
     task::{JoinError, JoinHandle},
@@ -137,6 +137,7 @@ impl ToolExecutor {
     ) -> (End, bool) {
         let bodies = Arc::new(Bodies::new(slot));
         let attached = Arc::new(Attached::new(registered.limits.max_attached_bytes));
+        let cuts = cx.cuts_outputs;
         let context = ToolContext {
             session_id: cx.session_id,
             call_id: call.id.clone(),
@@ -159,7 +160,8 @@ impl ToolExecutor {
                     return End::of(Outcome::Cancelled, "cancelled before it started");
                 };
                 let result = Apart::new(registered.tool.invoke(context, args)).await;
-                End::of_result(result, registered.limits.max_output_bytes).with_parts(&attached)
+                End::of_result(result, registered.limits.max_output_bytes, cuts)
+                    .with_parts(&attached)
             })
         });
         let mut task = Body { task, bodies, detached: self.detached.clone() };
@@ -317,26 +319,27 @@ struct End {
     output: Result<Value, Option<String>>,
     parts: Vec<Part>,
     interrupt: Option<Value>,
+    /// All of an output that was cut.
+    whole: Option<Value>,
     detail: Option<String>,
 }
 
 impl End {
     fn of(outcome: Outcome, detail: impl Into<String>) -> Self {
-        let (parts, interrupt) = (Vec::new(), None);
-        Self { outcome, output: Err(None), parts, interrupt, detail: Some(detail.into()) }
+        let (parts, interrupt, whole) = (Vec::new(), None, None);
+        Self { outcome, output: Err(None), parts, interrupt, whole, detail: Some(detail.into()) }
     }
 
-    fn of_result(result: Result<Value, ToolError>, max_bytes: usize) -> Self {
+    /// `cuts`: an output that is too large is cut.
+    fn of_result(result: Result<Value, ToolError>, max_bytes: usize, cuts: bool) -> Self {
         match result {
             Ok(output) => match serialized_len(&output) {
-                bytes if bytes > max_bytes => Self::too_large("output", bytes, max_bytes),
-                _ => Self {
-                    outcome: Outcome::Success,
-                    output: Ok(output),
-                    parts: Vec::new(),
-                    interrupt: None,
-                    detail: None,
+                bytes if bytes > max_bytes && cuts => Self {
+                    whole: Some(output.clone()),
+                    ..Self::success(cut(output, bytes, max_bytes))
                 },
+                bytes if bytes > max_bytes => Self::too_large("output", bytes, max_bytes),
+                _ => Self::success(output),
             },
             Err(ToolError { interrupt: Some(data), .. })
                 if !matches!(data, Value::Object(_) | Value::Bool(true)) =>
@@ -354,6 +357,7 @@ impl End {
             Err(error) => Self {
                 parts: Vec::new(),
                 interrupt: None,
+                whole: None,
                 outcome: match error.status {
                     _ if error.too_large => Outcome::OutputTooLarge,
                     // A tool that keeps the time itself may say more than a fixed text.
@@ -363,6 +367,18 @@ impl End {
                 output: Err((!error.private).then(|| error.message.clone())),
                 detail: Some(shorten(&error.message, MAX_ERROR_BYTES)),
             },
+        }
+    }
+
+    fn success(output: Value) -> Self {
+        let (parts, interrupt, whole) = (Vec::new(), None, None);
+        Self {
+            outcome: Outcome::Success,
+            output: Ok(output),
+            parts,
+            interrupt,
+            whole,
+            detail: None,
         }
     }
 
@@ -392,7 +408,7 @@ impl End {
     }
 
     fn into_executed(self, call: ToolCall, registered: &Registered, detached: bool) -> Executed {
-        let Self { outcome, output, parts, interrupt, detail } = self;
+        let Self { outcome, output, parts, interrupt, whole, detail } = self;
         let ToolCall { id, name, .. } = call;
         let mut response = match &output {
             Ok(Value::Object(output)) => ToolResponse::new(id, name, output.clone()),
@@ -407,6 +423,55 @@ impl End {
         };
         response.scheduling = registered.scheduling;
         let output = output.unwrap_or_else(|_| Value::Object(response.response.clone()));
-        Executed { response, output, parts, interrupt, outcome, detached, detail }
+        Executed { response, output, parts, interrupt, outcome, whole, detached, detail }
+    }
+}
+
+/// The beginning of an output of `bytes` bytes as JSON text, cut between characters and marked, so
+/// that all of it has at most `max_bytes`. An output of one text is cut within that.
+fn cut(output: Value, bytes: usize, max_bytes: usize) -> Value {
+    let (name, text) = match output {
+        Value::String(text) => ("output".to_owned(), text),
+        Value::Object(object) if object.len() == 1 && object.values().all(Value::is_string) => {
+            let (name, value) = object.into_iter().next().unwrap_or_default();
+            (name, value.as_str().unwrap_or_default().to_owned())
+        }
+        other => ("output".to_owned(), other.to_string()),
+    };
+    let mut keep = text.len().min(max_bytes);
+    loop {
+        let kept = &text[..text.floor_char_boundary(keep)];
+        let marked = json!({ name.as_str(): kept, "truncated": true, "total_bytes": bytes });
+        let excess = serialized_len(&marked).saturating_sub(max_bytes);
+        if excess == 0 || keep == 0 {
+            return marked;
+        }
+        // Escapes take more than one byte each, so this may need several steps.
+        let fitting = keep as u128 * max_bytes as u128 / (max_bytes + excess) as u128;
+        keep = usize::try_from(fitting).unwrap_or(0).min(keep - 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_cut_fits_and_ends_between_characters() {
+        for text in ["x".repeat(5_000), "ä\"\n😀".repeat(900), "\u{1}".repeat(3_000)] {
+            let whole = json!({ "text": text });
+            let bytes = serialized_len(&whole);
+            let marked = cut(whole, bytes, 1_000);
+            assert!((700..=1_000).contains(&serialized_len(&marked)), "{marked}");
+            assert!(text.starts_with(marked["text"].as_str().unwrap()));
+            assert_eq!(
+                (&marked["truncated"], &marked["total_bytes"]),
+                (&json!(true), &json!(bytes))
+            );
+        }
+        let list = json!((0..9_999).collect::<Vec<_>>());
+        let marked = cut(list, 50_000, 300);
+        assert!(marked["output"].as_str().unwrap().starts_with("[0,1,2,"), "{marked}");
+        assert!(cut(json!("text"), 6, 0)["output"].as_str().unwrap().is_empty());
     }
 }

@@ -65,6 +65,14 @@ impl ToolContext {
         self.send_chunk(ModelResponseChunk { role, content, ..Default::default() }).await;
     }
 
+    /// Has the agent tell the user how far the work is, in these words: a voice session speaks them
+    /// when nobody else speaks, and only the newest of a call that wait. Otherwise as
+    /// [`ToolContext::send_partial`].
+    pub async fn say(&self, text: impl Into<String>) {
+        let content = vec![Part::text(text)];
+        self.send_chunk(ModelResponseChunk { content, ..Default::default() }).await;
+    }
+
     /// Streams a chunk of any content, as [`ToolContext::send_partial`] does. A chunk without role is
     /// the tool's.
     pub async fn send_chunk(&self, mut chunk: ModelResponseChunk) {

@@ -8,7 +8,7 @@ use antiphon_types::{
 use async_trait::async_trait;
 use serde_json::Value;
 
-use super::{Tool, ToolContext, ToolLimits};
+use super::{OnInterruption, Tool, ToolContext, ToolLimits};
 use crate::ToolError;
 
 type InvokeFuture = Pin<Box<dyn Future<Output = Result<Value, ToolError>> + Send>>;
@@ -41,6 +41,7 @@ type InvokeFn = dyn Fn(ToolContext, JsonObject) -> InvokeFuture + Send + Sync;
 pub struct FuncTool {
     pub(super) definition: ToolDefinition,
     scheduling: ToolResponseScheduling,
+    on_interruption: OnInterruption,
     read_back: Option<String>,
     limits: ToolLimits,
     invoke: Arc<InvokeFn>,
@@ -76,6 +77,7 @@ impl FuncTool {
         Self {
             definition,
             scheduling: ToolResponseScheduling::default(),
+            on_interruption: OnInterruption::default(),
             read_back: None,
             limits: ToolLimits::default(),
             invoke: Arc::new(move |cx, args| Box::pin(invoke(cx, args))),
@@ -139,6 +141,12 @@ impl FuncTool {
         self
     }
 
+    /// Sets what an interruption by the user does to a call that runs.
+    pub fn on_interruption(mut self, on_interruption: OnInterruption) -> Self {
+        self.on_interruption = on_interruption;
+        self
+    }
+
     /// Sets the JSON Schema of the output.
     pub fn output_schema(mut self, schema: Value) -> Self {
         self.definition.output_schema = Some(Arc::new(schema));
@@ -178,6 +186,10 @@ impl Tool for FuncTool {
 
     fn scheduling(&self) -> ToolResponseScheduling {
         self.scheduling
+    }
+
+    fn on_interruption(&self) -> OnInterruption {
+        self.on_interruption
     }
 
     fn speech(&self) -> Option<Arc<ToolSpeech>> {

@@ -61,6 +61,11 @@ pub trait Tool: Send + Sync + 'static {
         ToolResponseScheduling::default()
     }
 
+    /// What an interruption by the user does to a call that runs.
+    fn on_interruption(&self) -> OnInterruption {
+        OnInterruption::default()
+    }
+
     /// How it is asked for and answered in spoken words.
     fn speech(&self) -> Option<Arc<ToolSpeech>> {
         None
@@ -91,6 +96,18 @@ pub trait Tool: Send + Sync + 'static {
         definition.speech = self.speech();
         definition
     }
+}
+
+/// What happens to a running call when the user interrupts the agent. A call that did not start
+/// never does then.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum OnInterruption {
+    /// It goes on, and its output is sent.
+    #[default]
+    Keep,
+    /// It is cancelled; the model is told so.
+    Cancel,
 }
 
 /// The bounds of one tool.

@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use super::{FuncTool, Tool, ToolContext, ToolLimits, interrupts};
+use super::{FuncTool, OnInterruption, Tool, ToolContext, ToolLimits, interrupts};
 use crate::{RuntimeError, ToolError, message::Part, schema};
 
 /// A tool from a closure over types; both have JSON Schemas, which the model is told. Clones share
@@ -192,6 +192,11 @@ macro_rules! as_func_tool {
                 self.with(|tool| tool.scheduling(scheduling))
             }
 
+            /// Sets what an interruption by the user does to a call that runs.
+            pub fn on_interruption(self, on_interruption: OnInterruption) -> Self {
+                self.with(|tool| tool.on_interruption(on_interruption))
+            }
+
             fn with(self, change: impl FnOnce(FuncTool) -> FuncTool) -> Self {
                 Self { tool: change(self.tool), types: PhantomData }
             }
@@ -221,6 +226,10 @@ macro_rules! as_func_tool {
 
             fn scheduling(&self) -> ToolResponseScheduling {
                 Tool::scheduling(&self.tool)
+            }
+
+            fn on_interruption(&self) -> OnInterruption {
+                Tool::on_interruption(&self.tool)
             }
 
             fn speech(&self) -> Option<Arc<ToolSpeech>> {

@@ -47,6 +47,8 @@ pub(crate) struct Settings {
     pub(crate) output: AudioFormat,
     pub(crate) voice_activity: VoiceActivity,
     pub(crate) handling: ActivityHandling,
+    /// The user's spoken turns are answered when the session asks for it.
+    pub(crate) session_answers: bool,
     pub(crate) prefix_padding: Duration,
     pub(crate) silence: Duration,
     pub(crate) input_transcripts: bool,
@@ -172,8 +174,8 @@ pub(crate) struct Core {
 enum Waiting {
     /// The user said or wrote something that is to be answered.
     Turn { words: Transcript, spoken: bool },
-    /// The host wrote something for the conversation only.
-    Note(String),
+    /// Something for the conversation only.
+    Note(Transcript),
     /// The host wants a reply.
     Create { request: u64 },
     /// The host wants this to be said.
@@ -245,7 +247,9 @@ impl Core {
                 let words = Transcript::new(text);
                 self.enqueue(Waiting::Turn { words, spoken: false }, None);
             }
-            LiveCommand::Text { text, reply: false } => self.enqueue(Waiting::Note(text), None),
+            LiveCommand::Text { text, reply: false } => {
+                self.enqueue(Waiting::Note(Transcript::new(text)), None);
+            }
             LiveCommand::CreateReply { request } => {
                 self.enqueue(Waiting::Create { request }, Some(request));
             }
@@ -315,6 +319,9 @@ impl Core {
     /// The user's words wait for their turn; joined to those before if these were not answered
     /// yet, since it was one thing said with a pause.
     fn take_spoken(&mut self, words: Transcript) {
+        if self.settings.session_answers {
+            return self.enqueue(Waiting::Note(words), None);
+        }
         if let Some(Waiting::Turn { words: before, spoken: true }) = self.queue.back_mut() {
             *before = std::mem::take(before).followed_by(words);
             return;
@@ -419,7 +426,7 @@ impl Core {
             return false;
         }
         match self.queue.pop_front() {
-            Some(Waiting::Note(text)) => self.history.user(Transcript::new(text)),
+            Some(Waiting::Note(words)) => self.history.user(words),
             Some(Waiting::Turn { words, .. }) => {
                 self.history.user(words);
                 self.generate(None);
@@ -442,7 +449,7 @@ impl Core {
         });
         match next.and_then(|index| self.queue.remove(index)) {
             Some(Waiting::Turn { words, .. }) => self.history.user(words),
-            Some(Waiting::Note(text)) => self.history.user(Transcript::new(text)),
+            Some(Waiting::Note(words)) => self.history.user(words),
             Some(Waiting::Say { request, text }) => self.say(request, &text),
             _ => return false,
         }

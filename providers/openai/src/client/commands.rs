@@ -23,6 +23,8 @@ const MAX_TEXT_BYTES: usize = 256 * 1024;
 const MAX_IMAGE_BYTES: usize = 11 * 1024 * 1024;
 /// Outputs that may wait for a reply's end.
 const MAX_HELD: usize = 512;
+/// Outputs that are remembered for their refusal.
+const MAX_OUTPUTS: usize = 64;
 /// Cuts that are remembered for their refusal.
 const MAX_CUTS: usize = 16;
 
@@ -288,7 +290,18 @@ impl Client {
             output: Value::Object(response.response).to_string(),
             ..FunctionCallOutput::default()
         };
-        self.create_item(Item::FunctionCallOutput(item), out);
+        let number = self.create_item(Item::FunctionCallOutput(item), out);
+        if self.outputs.len() == MAX_OUTPUTS {
+            self.outputs.pop_front();
+        }
+        self.outputs.push_back((number, response.id));
+    }
+
+    /// The call whose output the server refused.
+    pub(super) fn refused_output(&mut self, event_id: &str) -> Option<Arc<str>> {
+        let number = event_id.strip_prefix("item-")?.parse::<u64>().ok()?;
+        let at = self.outputs.iter().position(|(sent, _)| *sent == number)?;
+        self.outputs.remove(at).map(|(_, call)| call)
     }
 
     fn update_tools(&mut self, tools: &[ToolDefinition], out: &mut Outbox) {

@@ -81,6 +81,8 @@ pub struct Client {
     declared: Vec<String>,
     /// Items that were cut, by our number.
     cuts: VecDeque<(u64, Arc<str>)>,
+    /// Calls whose outputs were sent, by our number.
+    outputs: VecDeque<(u64, Arc<str>)>,
     last_event: u64,
     malformed: u32,
     /// The server's last error that did not end the session.
@@ -153,6 +155,7 @@ impl Client {
             answer_at: None,
             declared,
             cuts: VecDeque::new(),
+            outputs: VecDeque::new(),
             last_event: 0,
             malformed: 0,
             told: None,
@@ -357,10 +360,12 @@ impl Client {
         self.last_event
     }
 
-    fn create_item(&mut self, item: Item, out: &mut Outbox) {
-        let event_id = Some(format!("item-{}", self.next_event()));
+    fn create_item(&mut self, item: Item, out: &mut Outbox) -> u64 {
+        let number = self.next_event();
+        let event_id = Some(format!("item-{number}"));
         let event = CreateItem { event_id, previous_item_id: None, item };
         self.send(&ClientEvent::CreateItem(event), out);
+        number
     }
 
     fn update_session(&mut self, session: RealtimeSession, out: &mut Outbox) {
@@ -439,7 +444,13 @@ impl Client {
                 Err(error) => self.on_malformed(error.to_string(), out),
             };
         }
-        match ServerEvent::decode(text) {
+        let decoded = ServerEvent::decode(text).or_else(|error| {
+            // Deltas are cut anywhere, also within a character that takes two escapes.
+            wire::without_lone_surrogates(text)
+                .and_then(|mended| ServerEvent::decode(&mended).ok())
+                .ok_or(error)
+        });
+        match decoded {
             Ok(event) => {
                 self.malformed = 0;
                 self.on_event(event, now, out)
@@ -481,6 +492,9 @@ fn usage_of(usage: &wire::Usage) -> Usage {
     counted.input_audio_tokens = input.audio_tokens.unwrap_or_default();
     counted.input_image_tokens = input.image_tokens.unwrap_or_default();
     counted.cached_tokens = input.cached_tokens.unwrap_or_default();
+    let cached = input.cached_tokens_details.unwrap_or_default();
+    counted.cached_audio_tokens = cached.audio_tokens.unwrap_or_default();
+    counted.cached_image_tokens = cached.image_tokens.unwrap_or_default();
     counted.output_text_tokens = output.text_tokens.unwrap_or_default();
     counted.output_audio_tokens = output.audio_tokens.unwrap_or_default();
     // Servers that tell only sums.

@@ -66,7 +66,9 @@ impl Client {
             return Ok(());
         }
         let code = if code.is_empty() { "error" } else { code };
-        out.events.push_back(LiveEvent::Error(ErrorInfo::new(code, errors::describe(error))));
+        let mut told = ErrorInfo::new(code, errors::describe(error));
+        told.call = error.event_id.as_deref().and_then(|event_id| self.refused_output(event_id));
+        out.events.push_back(LiveEvent::Error(told));
         Ok(())
     }
 

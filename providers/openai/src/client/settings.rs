@@ -149,6 +149,7 @@ impl Settings {
         capabilities.voice_activity = true;
         capabilities.manual_activity = config.voice_activity == VoiceActivity::Manual;
         capabilities.interrupts = interrupts;
+        capabilities.session_answers = !server_replies;
         capabilities.tools_after_reply = true;
         capabilities.input_transcripts = input_transcripts;
         capabilities.history = true;
@@ -353,7 +354,8 @@ fn turn_detection(
     }
     let activity = &config.policies.activity;
     let interrupt_response = Some(activity.handling == ActivityHandling::Interrupts);
-    let create_response = Some(options.take("create_response")?.unwrap_or(true));
+    let by_itself = !activity.session_answers;
+    let create_response = Some(options.take("create_response")?.unwrap_or(by_itself));
     let eagerness = options.word("eagerness", &["low", "medium", "high", "auto"])?;
     let kind = options.word("turn_detection", &["server_vad", "semantic_vad"])?;
     if kind == Some("semantic_vad") {

@@ -39,6 +39,7 @@ pub use item::{
     ItemStatus, McpApprovalRequest, McpApprovalResponse, McpCall, McpListTools, McpTool, Message,
     Role,
 };
+pub(crate) use lenient::without_lone_surrogates;
 pub use patch::Patch;
 pub use peek::peek_kind;
 pub use response::{

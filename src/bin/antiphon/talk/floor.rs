@@ -264,8 +264,12 @@ mod tests {
         floor.event(&EventKind::PlaybackStarted, now);
         floor.event(&EventKind::PlaybackFinished, now);
         assert!(!floor.is_quiet(now), "the chime was heard, the words were not");
-        let words =
-            EventKind::AgentMessage { text: "Done.".into(), interrupted: false, generated: None };
+        let words = EventKind::AgentMessage {
+            text: "Done.".into(),
+            interrupted: false,
+            generated: None,
+            heard: None,
+        };
         floor.event(&words, now);
         assert!(floor.is_quiet(now));
     }

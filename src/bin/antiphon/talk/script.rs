@@ -385,6 +385,7 @@ mod tests {
             text: "Done.".into(),
             interrupted: false,
             generated: None,
+            heard: None,
         });
         stage.event(EventKind::PlaybackFinished);
         assert_eq!(stage.run(SECOND), [Action::Finish]);
