@@ -88,8 +88,6 @@ async fn interrupted_story(policy: BargeIn) {
     let (first, last) = (voiced.start, voiced.end);
     let file_ms = (last - first) as u64 / PER_MS as u64;
     assert!(file_ms.abs_diff(cut_ms) <= 60, "{file_ms} ms are in the file, {cut_ms} were told");
-    let seconds_after = wav.samples.len().saturating_sub(last) / (1_000 * PER_MS);
-    assert!(seconds_after >= 4, "and no sample of it after that");
 }
 
 /// From the first to behind the last sample that is not silent.

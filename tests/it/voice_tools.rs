@@ -181,7 +181,7 @@ async fn trial_d17_a_huge_output_is_cut_marked_and_kept_whole_for_the_host() {
     rig.reply_to("r2", 1).words("r2", "A lot.").audio("r2", 100).done("r2");
     rig.settle().await;
     rig.speaker.play_all();
-    rig.until(is_turn_finished).await;
+    assert_eq!(agent_messages(&rig.now().await), [("A lot.".to_owned(), false)]);
 }
 
 #[tokio::test(start_paused = true)]

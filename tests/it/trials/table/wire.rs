@@ -44,6 +44,8 @@ impl Wire {
         let mut config = LiveConfig::new().api_key("sk-test").model("gpt-realtime-2");
         if matches!(self.1, Dialect::Azure | Dialect::AzurePreview) {
             config.endpoint = Some("wss://example.openai.azure.com".into());
+            // A deployment, which only its owner knows the name of.
+            config.provider_options.insert("transcription_model".into(), "whisper".into());
         }
         let mut stage = Stage::start(trial, provider, config).await;
         let began = tokio::time::Instant::now();
