@@ -1,6 +1,6 @@
 //! Providers and their connections.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use antiphon_types::{AudioFormat, JsonObject, ToolCall};
 use async_trait::async_trait;
@@ -145,6 +145,9 @@ pub struct Capabilities {
     pub update_instructions: bool,
     /// Detects the user's speech by itself ([`crate::VoiceActivity::Auto`]).
     pub voice_activity: bool,
+    /// The silence after which it takes the user's speech for over, where it detects that. So much
+    /// earlier than it says so the user has stopped.
+    pub end_silence: Duration,
     /// Takes [`LiveCommand::ActivityStart`] and [`LiveCommand::ActivityEnd`]
     /// ([`crate::VoiceActivity::Manual`]).
     pub manual_activity: bool,
@@ -193,6 +196,7 @@ impl Capabilities {
             update_tools: false,
             update_instructions: false,
             voice_activity: false,
+            end_silence: Duration::ZERO,
             manual_activity: false,
             interrupts: false,
             session_answers: false,

@@ -225,6 +225,7 @@ impl LiveProvider for CascadeProvider {
         capabilities.update_tools = true;
         capabilities.update_instructions = true;
         capabilities.voice_activity = true;
+        capabilities.end_silence = settings.silence;
         capabilities.manual_activity = settings.voice_activity == VoiceActivity::Manual;
         capabilities.interrupts = settings.handling == ActivityHandling::Interrupts;
         capabilities.session_answers = settings.session_answers;

@@ -162,7 +162,12 @@ impl Engine {
         if pause {
             self.pause_agent();
         }
-        self.timers.set(Timer::BargeIn, (began + min_speech).max(self.now));
+        self.timers.set(Timer::BargeIn, (began + min_speech + self.end_silence()).max(self.now));
+    }
+
+    /// Speech that has not been told to be over may have ended so long ago.
+    fn end_silence(&self) -> Duration {
+        self.capabilities.as_ref().map_or(Duration::ZERO, |can| can.end_silence)
     }
 
     /// A reply begins while the user speaks: it is as if they spoke over it.
@@ -198,6 +203,7 @@ impl Engine {
         let transcripts = self.can(|can| can.input_transcripts);
         let Some(judge) = self.floor.judge() else { return };
         let patience = judge.patience;
+        let silence = self.end_silence();
         if self.floor.speech.echo {
             self.timers.stop(Timer::BargeIn);
             self.floor.speech.answered = true;
@@ -205,7 +211,8 @@ impl Engine {
             return;
         }
         if let Some(judged) = &mut self.floor.judged {
-            judged.lasted = Some(self.now.saturating_duration_since(judged.began));
+            let lasted = self.now.saturating_duration_since(judged.began);
+            judged.lasted = Some(lasted.saturating_sub(silence));
             if transcripts {
                 self.timers.set(Timer::BargeIn, self.now + patience);
             } else {
@@ -222,7 +229,7 @@ impl Engine {
 
     /// The words of an utterance, as far as they are known, are judged.
     pub(super) fn judge_words(&mut self, text: &str, done: bool) -> WordsAre {
-        let asked = self.is_asking();
+        let (asked, silence) = (self.is_asking(), self.end_silence());
         let Some(judge) = self.floor.judge() else { return WordsAre::ATurn };
         if self.floor.speech.echo {
             return WordsAre::Nothing;
@@ -246,7 +253,9 @@ impl Engine {
         }
         let enough_time = match self.floor.judged {
             Some(Judged { lasted: Some(lasted), .. }) => pause || lasted >= min_speech,
-            Some(Judged { began, lasted: None, .. }) => self.now >= began + min_speech || asked,
+            Some(Judged { began, lasted: None, .. }) => {
+                self.now >= began + min_speech + silence || asked
+            }
             // It was taken for noise, or the words are late: they tell more than the time.
             None => pause,
         };

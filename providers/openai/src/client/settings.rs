@@ -101,6 +101,12 @@ impl Settings {
         let interrupts = config.policies.activity.handling == ActivityHandling::Interrupts
             && config.voice_activity != VoiceActivity::Off;
         let tail = tail(&detection);
+        let end_silence = match detection.value() {
+            Some(TurnDetection::ServerVad(ServerVad { silence_duration_ms: Some(ms), .. })) => {
+                Duration::from_millis((*ms).into())
+            }
+            _ => DEFAULT_SILENCE,
+        };
         let server_replies = detection.value().is_some_and(TurnDetection::creates_replies);
         let input_transcripts = transcription.value().is_some();
 
@@ -147,6 +153,7 @@ impl Settings {
         capabilities.update_tools = true;
         capabilities.update_instructions = true;
         capabilities.voice_activity = true;
+        capabilities.end_silence = end_silence;
         capabilities.manual_activity = config.voice_activity == VoiceActivity::Manual;
         capabilities.interrupts = interrupts;
         capabilities.session_answers = !server_replies;

@@ -72,14 +72,14 @@ async fn play(trial: &'static Trial) -> Seen {
     tokio::time::sleep(50 * MS).await;
     let mut seen = stage.end().await;
     for command in sent.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+        // Its turns are answered without a word of the session, where speech is not judged.
+        if !trial.setup.judged && matches!(command, LiveCommand::CreateReply { .. }) {
+            continue;
+        }
         if let LiveCommand::AppendAudio(frame) = command {
             seen.uplink_ms += frame.duration().as_millis() as usize;
         }
         seen.sent.extend(as_sent(command));
-    }
-    // Its turns are answered without a word of the session, where that is not judged.
-    if !trial.setup.judged {
-        seen.sent.retain(|sent| *sent != Sent::Create);
     }
     seen
 }
