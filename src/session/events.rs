@@ -222,7 +222,7 @@ pub enum EventKind {
         #[serde(flatten)]
         reason: EndReason,
         /// Counters.
-        stats: SessionStats,
+        stats: Box<SessionStats>,
     },
 }
 
@@ -231,13 +231,13 @@ pub enum EventKind {
 #[non_exhaustive]
 pub struct Heard {
     /// Milliseconds that were heard.
-    pub heard_ms: u64,
+    pub heard_ms: u32,
     /// Milliseconds that came from the provider.
-    pub generated_ms: u64,
+    pub generated_ms: u32,
     /// How that is known.
     pub confidence: Confidence,
     /// How wrong `heard_ms` may be; 0 where a device or carrier told it.
-    pub error_ms: u64,
+    pub error_ms: u32,
 }
 
 /// How it is known what was heard.
@@ -563,7 +563,7 @@ mod tests {
             EventKind::Stalled { .. } => EventKind::Error { kind: "sink".into(), message: text },
             EventKind::Error { .. } => EventKind::SessionEnded {
                 reason: EndReason::ProviderClosed { code: 1011, reason: text },
-                stats: SessionStats::default(),
+                stats: Box::default(),
             },
             EventKind::SessionEnded { .. } => return None,
         })
@@ -599,7 +599,7 @@ mod tests {
             EndReason::Failed { message: "no".into() },
             EndReason::Cancelled,
         ] {
-            let kind = EventKind::SessionEnded { reason, stats: SessionStats::default() };
+            let kind = EventKind::SessionEnded { reason, stats: Box::default() };
             let event = SessionEvent { t_ms: 1, epoch: 1, turn: 1, kind };
             assert!(validator.is_valid(&serde_json::to_value(&event).unwrap()), "{event:?}");
         }

@@ -69,7 +69,7 @@ async fn interrupted_story(policy: BargeIn) {
         .filter(|frame| frame["type"] == "conversation.item.truncate")
         .collect();
     assert_eq!(cuts.len(), 1, "{cuts:?}");
-    let cut_ms = cuts[0]["audio_end_ms"].as_u64().unwrap();
+    let cut_ms = cuts[0]["audio_end_ms"].as_u64().unwrap() as u32;
     assert!((1_300..=1_700).contains(&cut_ms), "{cut_ms}");
 
     let Some(EventKind::AgentMessage { text, interrupted: true, heard: Some(heard), .. }) =
@@ -79,14 +79,14 @@ async fn interrupted_story(policy: BargeIn) {
     };
     assert!(heard.heard_ms.abs_diff(cut_ms) <= 60, "{heard:?}, {cut_ms}");
     assert_eq!(heard.generated_ms, 10_000);
-    let words = text.split_whitespace().count() as u64;
+    let words = text.split_whitespace().count() as u32;
     assert!(words.abs_diff(cut_ms * 3 / 1_000) <= 1, "{words} words of {cut_ms} ms: {text}");
     assert!(STORY.starts_with(text.as_str()));
 
     let wav = WavAudio::open(&path).unwrap();
     let voiced = voice_in(&wav);
     let (first, last) = (voiced.start, voiced.end);
-    let file_ms = (last - first) as u64 / PER_MS as u64;
+    let file_ms = ((last - first) / PER_MS) as u32;
     assert!(file_ms.abs_diff(cut_ms) <= 60, "{file_ms} ms are in the file, {cut_ms} were told");
 }
 

@@ -208,7 +208,7 @@ impl Engine {
         self.timers.stop_all();
         self.state = SessionState::Inactive;
         self.emit(EventKind::State { state: SessionState::Inactive });
-        let stats = self.stats();
+        let stats = self.stats().into();
         self.emit(EventKind::SessionEnded { reason: reason.clone(), stats });
         let detached = std::mem::take(&mut self.detached);
         let end = End { never_began: None, reason, detached };

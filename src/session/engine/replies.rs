@@ -389,7 +389,7 @@ impl Engine {
             // What was never told is reckoned.
             _ => (Confidence::Estimate, Duration::ZERO),
         };
-        let ms = |time: Duration| time.as_millis() as u64;
+        let ms = |time: Duration| u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
         Heard { heard_ms: ms(heard), generated_ms: ms(received), confidence, error_ms: ms(error) }
     }
 
