@@ -13,6 +13,8 @@
 //! - A [`Tool`] is a closure over JSON ([`FuncTool`]) or over types ([`TypedTool`]), and may pause
 //!   until somebody answers ([`InterruptibleTool`]).
 //! - [`Memory`] keeps what is to outlive a conversation.
+//! - [`InMemorySessionStore`], [`FileSessionStore`] and, with the feature `sqlite`,
+//!   `SqliteSessionStore` are stores.
 //!
 //! Whoever knows Genkit's agents finds their names in [`names`].
 //!
@@ -111,6 +113,8 @@ pub use generate::{
     Generate, GenerateError, GenerateResponse, GenerateStream, ToolErrors, generate,
     generate_stream,
 };
+#[cfg(feature = "sqlite")]
+pub use memory::SqliteMemory;
 pub use memory::{FileMemory, InMemory, Memory, MemoryError, ScopedMemory};
 pub use message::{Message, Messages, ModelResponseChunk, Part, PartKind, Role};
 pub use model::{
@@ -129,7 +133,7 @@ pub use state::{
     AgentErrorDetails, AgentFinishReason, Artifact, SessionSnapshot, SessionState, SnapshotStatus,
 };
 #[cfg(feature = "sqlite")]
-pub use store::sqlite::{Durability, SqliteMemory, SqliteOptions, SqliteSessionStore};
+pub use store::sqlite::{Durability, SqliteOptions, SqliteSessionStore};
 pub use store::{
     FileSessionStore, InMemorySessionStore, SessionStore, SessionSummary, SnapshotMetadataReader,
     SnapshotReader, SnapshotSubscriber, SnapshotSummary, SnapshotUpdate, SnapshotWriter,

@@ -13,6 +13,8 @@ use antiphon_types::Status;
 use async_trait::async_trait;
 
 pub use self::file::FileMemory;
+#[cfg(feature = "sqlite")]
+pub use crate::store::sqlite::SqliteMemory;
 
 /// A store of strings by key. Keys are kept verbatim; hooks and tools of a session get a view that
 /// prefixes the session, and its tenant where it has one: [`ScopedMemory`].

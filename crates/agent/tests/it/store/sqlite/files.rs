@@ -184,6 +184,24 @@ async fn a_file_that_may_only_be_read_is_read_and_not_written() {
     assert_eq!(fs::read(&path).unwrap(), before);
 }
 
+#[tokio::test]
+async fn several_may_make_the_file_at_once() {
+    for _ in 0..5 {
+        let (_directory, path) = place();
+        let opened =
+            futures_util::future::join_all((0..4).map(|_| SqliteSessionStore::open(&path))).await;
+        let mut stores = Vec::new();
+        for store in opened {
+            stores.push(store.unwrap());
+        }
+        let mut row = save(&stores[0], first("s")).await.unwrap();
+        for (number, store) in stores.iter().enumerate() {
+            row = save(store, next(&row, number, ["question", "answer"])).await.unwrap();
+        }
+        assert_eq!(read(&stores[0], &row.snapshot_id).await, Some(row));
+    }
+}
+
 #[cfg(unix)]
 #[tokio::test]
 async fn a_new_file_is_its_owners() {
