@@ -5,6 +5,7 @@ mod agent;
 mod chat;
 #[cfg(feature = "chat-models")]
 mod chat_model;
+mod crash;
 mod executor;
 mod generate;
 mod genkit;

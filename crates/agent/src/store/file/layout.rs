@@ -44,7 +44,7 @@ impl Layout {
     /// Opens a directory, or makes one where there is none. One that is not empty and not a store,
     /// or a store of a newer version, is refused and left alone.
     pub(super) fn open(root: &Path) -> Result<Self, RuntimeError> {
-        match fs::create_dir(root) {
+        match private_directory().create(root) {
             Ok(()) => sync_directory(root.parent())?,
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(failed(root, "make the directory", &error)),
@@ -213,6 +213,20 @@ impl Drop for Aside {
             let _ = fs::remove_file(path);
         }
     }
+}
+
+/// What makes a directory that its owner alone can enter: conversations are private.
+fn private_directory() -> fs::DirBuilder {
+    #[cfg(unix)]
+    let builder = {
+        use std::os::unix::fs::DirBuilderExt;
+        let mut builder = fs::DirBuilder::new();
+        builder.mode(0o700);
+        builder
+    };
+    #[cfg(not(unix))]
+    let builder = fs::DirBuilder::new();
+    builder
 }
 
 /// Whether the file system knows no hard links, such as FAT.

@@ -78,7 +78,8 @@ const MAX_RACES: usize = 1000;
 const MAX_POLL: Duration = Duration::from_secs(2);
 
 impl FileSessionStore {
-    /// Opens the directory, or makes it where there is none; the one that it is in must exist.
+    /// Opens the directory, or makes it where there is none; the one that it is in must exist. A new
+    /// one can be entered by its owner only.
     pub async fn open(path: impl Into<PathBuf>) -> Result<Self, RuntimeError> {
         let path = path.into();
         let disk = tokio::task::spawn_blocking(move || Disk::open(&path))

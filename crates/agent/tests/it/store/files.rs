@@ -344,6 +344,29 @@ async fn save_ok(rig: &Rig, id: &str, row: SessionSnapshot) {
 }
 
 #[tokio::test]
+async fn a_caller_that_is_gone_leaves_a_whole_row_or_none() {
+    let rig = Rig::new().await;
+    let cancelled = tokio_util::sync::CancellationToken::new();
+    let cx = InvocationContext::new().with_cancellation(cancelled.clone());
+    cancelled.cancel();
+    let row = row("s", 1);
+    for id in ["one", "two", "three"] {
+        let save = rig.store.save_snapshot(&cx, Some(id), &|_| Ok(Some(row.clone()))).await;
+        let read = rig.store.get_snapshot(&rig.cx, id).await.unwrap();
+        match save {
+            Ok(written) => assert_eq!(written, read),
+            Err(RuntimeError::Cancelled(_)) => {}
+            Err(other) => panic!("{other}"),
+        }
+        // And one that is dropped in the middle.
+        let update = |_: Option<&SessionSnapshot>| Ok(Some(row.clone()));
+        let dropped = rig.store.save_snapshot(&rig.cx, Some(id), &update);
+        let _ = tokio::time::timeout(Duration::ZERO, dropped).await;
+        save_ok(&rig, id, row.clone()).await;
+    }
+}
+
+#[tokio::test]
 async fn what_json_cannot_hold_is_refused_before_it_is_written() {
     let rig = Rig::new().await;
     let deep = |levels| (0..levels).fold(json!("deep"), |inner, _| json!([inner]));
