@@ -18,6 +18,8 @@ pub enum Command {
     Talk(Box<TalkArguments>),
     /// Write with an agent: each line of standard input is a turn.
     Chat(Box<ChatArguments>),
+    /// Look through the conversations of a store.
+    Snapshots(SnapshotsArguments),
     /// Speak a text into a WAV file.
     Speak(SpeakArguments),
     /// Say what is present, what is missing, and how to mend it.
@@ -105,9 +107,96 @@ pub struct ChatArguments {
     /// A file that keeps the memory (notes) from one conversation to the next.
     #[arg(long, value_name = "FILE")]
     pub memory: Option<PathBuf>,
+    /// Where the conversation is kept, turn by turn: a SQLite file, or a directory (one that is
+    /// there, or a name that ends in `/`).
+    #[arg(long, value_name = "FILE")]
+    pub store: Option<PathBuf>,
+    /// Goes on from this snapshot, or from the latest one of this session.
+    #[arg(long, value_name = "ID", requires = "store")]
+    pub resume: Option<String>,
+    /// Goes on from the latest snapshot in the store.
+    #[arg(long, requires = "store", conflicts_with = "resume")]
+    pub resume_latest: bool,
     /// How to print what happens.
     #[arg(long, value_enum, default_value_t)]
     pub events: EventFormat,
+}
+
+/// Flags of `snapshots`.
+#[derive(Debug, Args)]
+#[command(after_help = SNAPSHOTS_HELP)]
+pub struct SnapshotsArguments {
+    #[command(subcommand)]
+    pub command: SnapshotsCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum SnapshotsCommand {
+    /// The sessions in the store, those begun last first.
+    List {
+        #[command(flatten)]
+        common: StoreArguments,
+    },
+    /// The snapshots of a session as a tree: where it was forked, a branch for each.
+    History {
+        /// The session, or one of its snapshots. Default: the session with the latest snapshot.
+        #[arg(value_name = "ID")]
+        id: Option<String>,
+        #[command(flatten)]
+        common: StoreArguments,
+    },
+    /// What a snapshot holds.
+    Show {
+        /// The snapshot, or a session, whose latest it is then.
+        #[arg(value_name = "ID")]
+        id: String,
+        #[command(flatten)]
+        common: StoreArguments,
+    },
+    /// What came and went from one snapshot to another.
+    Diff {
+        /// The snapshot before, or a session.
+        #[arg(value_name = "FROM")]
+        from: String,
+        /// The snapshot after, or a session.
+        #[arg(value_name = "TO")]
+        to: String,
+        #[command(flatten)]
+        common: StoreArguments,
+    },
+    /// Writes a snapshot as JSON; of a session each, one a line.
+    Export {
+        /// The snapshot or the session.
+        #[arg(value_name = "ID")]
+        id: String,
+        /// The file to write, in place of standard output. It must not be there.
+        #[arg(short, long, value_name = "FILE")]
+        output: Option<PathBuf>,
+        #[command(flatten)]
+        common: StoreArguments,
+    },
+    /// Asks the work in the background that a snapshot stands for to stop.
+    Abort {
+        /// The snapshot.
+        #[arg(value_name = "ID")]
+        id: String,
+        #[command(flatten)]
+        common: StoreArguments,
+    },
+}
+
+/// Which store, and how to print.
+#[derive(Clone, Debug, Args)]
+pub struct StoreArguments {
+    /// The store: a SQLite file, or a directory.
+    #[arg(long, value_name = "FILE")]
+    pub store: PathBuf,
+    /// The tenant whose conversations are meant. Default: those that belong to no tenant.
+    #[arg(long, value_name = "TENANT")]
+    pub scope: Option<String>,
+    /// Prints for programs: one JSON object per line.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Flags of `speak`.
@@ -174,10 +263,19 @@ needs no network (the default without --chat-model); `assistant` is the language
 --chat-model with the tools (the default with it); any other name is that of a file NAME.prompt, a \
 Genkit prompt file with the model's instructions in it.
 
+With --store each turn is followed by `committed ID`, the snapshot that holds it, once it would \
+survive the loss of power; `antiphon snapshots` shows them.
+
 Where the policy wants a call confirmed, the next line is the answer: yes or no. Ctrl-C stops an \
 answer that is under way, and the program when none is.
 
 Exit status: 0 at the end of the input, 2 for wrong usage, 1 otherwise.";
+
+const SNAPSHOTS_HELP: &str = "\
+A store is what `antiphon chat --store` or an agent of one's own keeps its conversations in. It may \
+be in use meanwhile.
+
+Exit status: 0 when it is done, 2 for wrong usage, a store or an id that is not there, 1 otherwise.";
 
 const TALK_HELP: &str = "\
 Files and texts are given one after the other, in the order of the command line, each after the \

@@ -6,7 +6,9 @@ mod chat_model;
 mod doctor;
 mod failure;
 mod offline;
+mod snapshots;
 mod speak;
+mod store;
 mod talk;
 mod toolbox;
 
@@ -35,6 +37,7 @@ fn main() -> ExitCode {
             talk::run(talk, &order)
         }
         Command::Chat(chat) => chat::run(*chat),
+        Command::Snapshots(arguments) => snapshots::run(arguments),
         Command::Speak(speak) => speak::run(speak),
         Command::Doctor(doctor) => doctor::run(doctor),
     };

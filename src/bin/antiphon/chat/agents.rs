@@ -4,9 +4,9 @@ use std::{path::Path, sync::Arc};
 
 use antiphon::{
     agent::{
-        Agent, AgentFinishReason, AgentHandle, InMemorySessionStore, Memory, Message, Model,
-        ModelResponseChunk, Part, Prompt, PromptAgent, Responder, Role, SessionRunner,
-        ToolExecutor, ToolRegistry, TurnResult,
+        Agent, AgentFinishReason, AgentHandle, Memory, Message, Model, ModelResponseChunk, Part,
+        Prompt, PromptAgent, Responder, Role, SessionRunner, SessionStore, ToolExecutor,
+        ToolRegistry, TurnResult,
     },
     policy::RulePolicy,
     providers::cascade::offline::matcher::PhraseMatcher,
@@ -30,12 +30,13 @@ pub fn open(
     registry: Arc<ToolRegistry>,
     policy: RulePolicy,
     memory: Arc<dyn Memory>,
+    store: Arc<dyn SessionStore>,
 ) -> Result<Opened, Failure> {
     let chat = &arguments.chat_model;
     let default = if chat.chat_model.is_some() { "assistant" } else { "offline" };
     let name = arguments.agent.as_deref().unwrap_or(default);
     let prompt = match name {
-        "echo" => return Ok(Opened { agent: echo().handle(), model: None }),
+        "echo" => return Ok(Opened { agent: echo(store).handle(), model: None }),
         "offline" => Prompt::builder(name).build(),
         "assistant" => Prompt::builder(name).system(INSTRUCTIONS).build(),
         file => Ok(from_file(file, &arguments.prompts)?),
@@ -52,7 +53,7 @@ pub fn open(
         .memory(memory)
         .agent(name)
         .map_err(Failure::usage)?
-        .store(InMemorySessionStore::new())
+        .shared_store(store)
         .build();
     Ok(Opened { agent: agent.handle(), model: Some(told) })
 }
@@ -74,7 +75,7 @@ fn from_file(name: &str, folder: &Path) -> Result<Prompt, Failure> {
 }
 
 /// Repeats what it is told.
-fn echo() -> Agent {
+fn echo(store: Arc<dyn SessionStore>) -> Agent {
     let agent =
         Agent::custom("echo", |_cx, responder: Responder, runner: SessionRunner<_>| async move {
             let (responder, session) = (&responder, &runner);
@@ -91,5 +92,5 @@ fn echo() -> Agent {
                 .await?;
             Ok(runner.result())
         });
-    agent.description("Repeats what it is told.").store(InMemorySessionStore::new()).build()
+    agent.description("Repeats what it is told.").shared_store(store).build()
 }

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use antiphon::{
     agent::{
-        AgentFinishReason, AgentStreamChunk, Part,
+        AgentFinishReason, AgentStreamChunk, Part, TurnEnd,
         chat::{AgentChunk, AgentError, AgentInterrupt, AgentResponse},
     },
     tools::Ring,
@@ -19,11 +19,20 @@ pub struct Console<W> {
     format: EventFormat,
     /// People: the line is not over.
     open: bool,
+    /// Whether turns are kept.
+    kept: bool,
+    /// The end of the turn that is to be told.
+    turn_end: Option<TurnEnd>,
 }
 
 impl<W: Write> Console<W> {
     pub fn new(format: EventFormat, out: W) -> Self {
-        Self { out, format, open: false }
+        Self { out, format, open: false, kept: false, turn_end: None }
+    }
+
+    /// Tells of each turn in which snapshot it is kept.
+    pub fn tell_of_snapshots(&mut self) {
+        self.kept = true;
     }
 
     /// The conversation can begin.
@@ -39,6 +48,27 @@ impl<W: Write> Console<W> {
         }
     }
 
+    /// The conversation goes on from a snapshot.
+    pub fn resumed(
+        &mut self,
+        session: Option<&str>,
+        snapshot: Option<&str>,
+        messages: usize,
+    ) -> io::Result<()> {
+        match self.format {
+            EventFormat::Json => self.json(json!({
+                "type": "resumed",
+                "session_id": session,
+                "snapshot_id": snapshot,
+                "messages": messages,
+            })),
+            EventFormat::Pretty => {
+                let from = snapshot.unwrap_or("nothing");
+                self.line(&format!("-- going on from {from}, after {messages} messages"))
+            }
+        }
+    }
+
     /// What somebody wrote, where it does not stand on the screen already.
     pub fn user(&mut self, text: &str) -> io::Result<()> {
         match self.format {
@@ -49,7 +79,11 @@ impl<W: Write> Console<W> {
 
     /// A piece of an answer.
     pub fn chunk(&mut self, chunk: &AgentChunk) -> io::Result<()> {
-        let AgentStreamChunk { model_chunk: Some(piece), .. } = chunk.raw() else { return Ok(()) };
+        let AgentStreamChunk { model_chunk, turn_end, .. } = chunk.raw();
+        if let Some(end) = turn_end {
+            self.turn_end = Some(end.clone());
+        }
+        let Some(piece) = model_chunk else { return Ok(()) };
         let text = chunk.text();
         if !text.is_empty() {
             match self.format {
@@ -86,6 +120,11 @@ impl<W: Write> Console<W> {
 
     /// A turn ended.
     pub fn turn(&mut self, response: &AgentResponse) -> io::Result<()> {
+        self.answer(response)?;
+        self.committed()
+    }
+
+    fn answer(&mut self, response: &AgentResponse) -> io::Result<()> {
         let reason = response.finish_reason();
         match self.format {
             EventFormat::Json => self.json(json!({
@@ -103,6 +142,19 @@ impl<W: Write> Console<W> {
                     _ => Ok(()),
                 }
             }
+        }
+    }
+
+    /// In which snapshot the turn is kept, now that it is. One that failed may not have come so far.
+    fn committed(&mut self) -> io::Result<()> {
+        let Some(end) = self.turn_end.take().filter(|_| self.kept) else { return Ok(()) };
+        match (&end.snapshot_id, self.format) {
+            (Some(id), EventFormat::Json) => {
+                self.json(json!({ "type": "committed", "snapshot_id": id }))
+            }
+            (Some(id), EventFormat::Pretty) => self.line(&format!("committed {id}")),
+            (None, EventFormat::Json) => self.json(json!({ "type": "not_committed" })),
+            (None, EventFormat::Pretty) => self.line("!! the turn could not be kept"),
         }
     }
 
@@ -128,7 +180,8 @@ impl<W: Write> Console<W> {
                 self.json(json!({ "type": "error", "status": status, "message": message }))
             }
             EventFormat::Pretty => self.line(&format!("!! {message}")),
-        }
+        }?;
+        self.committed()
     }
 
     /// A timer rings.

@@ -8,7 +8,8 @@ use std::{
 
 use antiphon::{
     agent::{
-        AgentInit, AgentInput, Memory, Part, ToolResume,
+        AgentInit, AgentInput, InMemorySessionStore, InvocationContext, Memory, Part, Role,
+        SessionStore, SnapshotLookup, ToolResume,
         chat::{AgentChat, AgentInterrupt, AgentResponse},
         memory::{FileMemory, InMemory},
     },
@@ -21,6 +22,7 @@ use super::{agents, console::Console};
 use crate::{
     args::ChatArguments,
     failure::Failure,
+    store::Store,
     toolbox::{Equipment, Toolbox},
 };
 
@@ -36,16 +38,39 @@ pub async fn chat(arguments: ChatArguments) -> Result<(), Failure> {
     };
     let (toolbox, policy) = Toolbox::new(equipment, memory.clone())?;
     let Toolbox { registry, timers: _timers, rings } = toolbox;
-    let opened = agents::open(&arguments, registry, policy, memory)?;
-    let mut console = Console::new(arguments.events, io::stdout());
-    let printed = console.started(&opened.agent.name(), opened.model.as_deref());
-    let mut conversation = Conversation {
-        chat: opened.agent.api().chat(AgentInit::default()),
-        console,
-        lines: lines(),
-        rings,
-        stop: Interrupts::new(),
+    let store = match &arguments.store {
+        Some(path) => Some(Store::open(path).await?),
+        None => None,
     };
+    let from = match &store {
+        Some(store) => resumed_from(&arguments, store).await?,
+        None => None,
+    };
+    let kept: Arc<dyn SessionStore> = match &store {
+        Some(store) => store.shared(),
+        None => Arc::new(InMemorySessionStore::new()),
+    };
+    let opened = agents::open(&arguments, registry, policy, memory, kept)?;
+    let mut console = Console::new(arguments.events, io::stdout());
+    if store.is_some() {
+        console.tell_of_snapshots();
+    }
+    let mut printed = console.started(&opened.agent.name(), opened.model.as_deref());
+    let api = opened.agent.api();
+    let chat = match from {
+        Some(id) => {
+            let chat =
+                api.load_chat(SnapshotLookup::Snapshot(id)).await.map_err(Failure::failed)?;
+            let (session, snapshot) = (chat.session_id(), chat.snapshot_id());
+            printed = printed.and_then(|()| {
+                console.resumed(session.as_deref(), snapshot.as_deref(), chat.messages().len())
+            });
+            chat
+        }
+        None => api.chat(AgentInit::default()),
+    };
+    let mut conversation =
+        Conversation { chat, console, lines: lines(), rings, stop: Interrupts::new() };
     let printed = match printed {
         Ok(()) => conversation.run().await,
         Err(error) => Err(error),
@@ -59,6 +84,20 @@ pub async fn chat(arguments: ChatArguments) -> Result<(), Failure> {
     }
 }
 
+/// The snapshot that the command line says to go on from.
+async fn resumed_from(
+    arguments: &ChatArguments,
+    store: &Store,
+) -> Result<Option<Arc<str>>, Failure> {
+    let cx = InvocationContext::new();
+    let snapshot = match (&arguments.resume, arguments.resume_latest) {
+        (Some(id), _) => store.find(&cx, id).await?,
+        (None, true) => store.latest(&cx).await?,
+        (None, false) => return Ok(None),
+    };
+    Ok(Some(snapshot.snapshot_id))
+}
+
 struct Conversation {
     chat: AgentChat,
     console: Console<Stdout>,
@@ -70,22 +109,42 @@ struct Conversation {
 impl Conversation {
     /// Until the input ends or somebody stops it between two answers.
     async fn run(&mut self) -> io::Result<()> {
+        // What was asked before the conversation was left.
+        let waiting = self.waiting();
+        if !waiting.is_empty() && !self.settle(waiting).await? {
+            return Ok(());
+        }
         while let Some(line) = self.line().await? {
             let text = line.trim();
             if text.is_empty() {
                 continue;
             }
             self.console.user(text)?;
-            let mut response = self.turn(text.into()).await?;
-            while let Some(paused) = response.take_if(|response| !response.interrupts().is_empty())
-            {
-                let Some(resume) = self.answers(&paused.interrupts()).await? else {
-                    return Ok(());
-                };
-                response = self.turn(resume.into()).await?;
+            let response = self.turn(text.into()).await?;
+            let waiting = response.map(|response| response.interrupts()).unwrap_or_default();
+            if !self.settle(waiting).await? {
+                return Ok(());
             }
         }
         Ok(())
+    }
+
+    /// The calls that wait at the end of the conversation so far.
+    fn waiting(&self) -> Vec<AgentInterrupt> {
+        let messages = self.chat.messages();
+        let last = messages.last().filter(|message| message.role == Role::Model);
+        let parts = last.into_iter().flat_map(|message| &message.content);
+        parts.filter_map(AgentInterrupt::new).collect()
+    }
+
+    /// Asks about calls that wait until none does any more. False where the input ends before.
+    async fn settle(&mut self, mut waiting: Vec<AgentInterrupt>) -> io::Result<bool> {
+        while !waiting.is_empty() {
+            let Some(resume) = self.answers(&waiting).await? else { return Ok(false) };
+            let response = self.turn(resume.into()).await?;
+            waiting = response.map(|response| response.interrupts()).unwrap_or_default();
+        }
+        Ok(true)
     }
 
     /// One turn; `None` where it failed, which is printed.

@@ -1,0 +1,177 @@
+//! `antiphon snapshots`.
+
+mod print;
+mod tree;
+
+use std::{
+    fs::File,
+    io::{self, Write},
+    path::Path,
+    sync::Arc,
+};
+
+use antiphon::agent::{
+    Agent, AgentResult, Caller, InvocationContext, SessionSnapshot, SnapshotSummary,
+};
+use serde_json::json;
+
+use self::print::Printer;
+use crate::{
+    args::{SnapshotsArguments, SnapshotsCommand, StoreArguments},
+    failure::Failure,
+    store::Store,
+};
+
+/// Does what the command line says.
+pub fn run(arguments: SnapshotsArguments) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(Failure::failed)?;
+    runtime.block_on(async {
+        match arguments.command {
+            SnapshotsCommand::List { common } => {
+                let desk = Desk::open(&common).await?;
+                let sessions = desk.store.sessions(&desk.cx).await?;
+                print(|out| Printer::new(out, common.json).sessions(&sessions))
+            }
+            SnapshotsCommand::History { id, common } => {
+                Desk::open(&common).await?.history(id.as_deref(), common.json).await
+            }
+            SnapshotsCommand::Show { id, common } => {
+                let snapshot = Desk::open(&common).await?.read(&id).await?;
+                print(|out| Printer::new(out, common.json).snapshot(&snapshot))
+            }
+            SnapshotsCommand::Diff { from, to, common } => {
+                let desk = Desk::open(&common).await?;
+                let (from, to) = (desk.read(&from).await?, desk.read(&to).await?);
+                print(|out| Printer::new(out, common.json).difference(&from, &to))
+            }
+            SnapshotsCommand::Export { id, output, common } => {
+                Desk::open(&common).await?.export(&id, output.as_deref()).await
+            }
+            SnapshotsCommand::Abort { id, common } => {
+                Desk::open(&common).await?.abort(&id, common.json).await
+            }
+        }
+    })
+}
+
+/// A store and in whose name it is looked through.
+struct Desk {
+    store: Store,
+    cx: InvocationContext,
+}
+
+impl Desk {
+    async fn open(common: &StoreArguments) -> Result<Self, Failure> {
+        let mut cx = InvocationContext::new();
+        if let Some(scope) = &common.scope {
+            cx = cx.with_caller(Caller::new("command line").scope(scope.as_str()));
+        }
+        Ok(Self { store: Store::open_existing(&common.store).await?, cx })
+    }
+
+    /// A snapshot with its state.
+    async fn read(&self, id: &str) -> Result<SessionSnapshot, Failure> {
+        let found = self.store.find(&self.cx, id).await?;
+        let snapshot = self.store.snapshot(&self.cx, &found.snapshot_id).await?;
+        snapshot.ok_or_else(|| Failure::failed(format!("snapshot {id:?} is gone")))
+    }
+
+    async fn history(&self, id: Option<&str>, json: bool) -> Result<(), Failure> {
+        let snapshot = match id {
+            Some(id) => self.store.find(&self.cx, id).await?,
+            None => self.store.latest(&self.cx).await?,
+        };
+        let session = snapshot.session_id.unwrap_or_default();
+        let rows = self.store.snapshots(&self.cx, &session).await?;
+        let mut said = Vec::with_capacity(rows.len());
+        for row in &rows {
+            said.push(if json { None } else { self.last_said(row).await? });
+        }
+        print(|out| Printer::new(out, json).history(&session, &rows, &said))
+    }
+
+    /// What the user said last.
+    async fn last_said(&self, row: &SnapshotSummary) -> Result<Option<String>, Failure> {
+        if row.messages.unwrap_or(0) == 0 {
+            return Ok(None);
+        }
+        let snapshot = self.store.snapshot(&self.cx, &row.snapshot.snapshot_id).await?;
+        let state = snapshot.and_then(|snapshot| snapshot.state);
+        Ok(state.and_then(|state| print::last_said(&state)))
+    }
+
+    /// A session has more than one snapshot, so it becomes a line for each.
+    async fn export(&self, id: &str, output: Option<&Path>) -> Result<(), Failure> {
+        let found = self.store.find(&self.cx, id).await?;
+        let mut text = Vec::new();
+        if *found.snapshot_id == *id {
+            let snapshot = self.read(id).await?;
+            serde_json::to_writer_pretty(&mut text, &snapshot).map_err(Failure::failed)?;
+            text.push(b'\n');
+            return write(output, &text);
+        }
+        let mut out: Box<dyn Write> = match output {
+            Some(path) => Box::new(create(path)?),
+            None => Box::new(io::stdout().lock()),
+        };
+        for row in self.store.snapshots(&self.cx, id).await? {
+            let snapshot = self.read(&row.snapshot.snapshot_id).await?;
+            text.clear();
+            serde_json::to_writer(&mut text, &snapshot).map_err(Failure::failed)?;
+            text.push(b'\n');
+            if told(out.write_all(&text))?.is_none() {
+                return Ok(());
+            }
+        }
+        told(out.flush()).map(drop)
+    }
+
+    async fn abort(&self, id: &str, json: bool) -> Result<(), Failure> {
+        let found = self.store.find(&self.cx, id).await?;
+        let id = if *found.snapshot_id == *id { found.snapshot_id } else { Arc::from(id) };
+        // The agent of the work may be any; it looks at the row.
+        let agent: Agent = Agent::custom("snapshots", |_cx, _responder, _runner| async {
+            Ok(AgentResult::default())
+        })
+        .shared_store(self.store.shared())
+        .build();
+        let status =
+            agent.handle().abort(&self.cx, &id).await.map_err(|error| match error.status() {
+                antiphon::types::Status::NotFound => Failure::usage(error),
+                _ => Failure::failed(error),
+            })?;
+        print(|out| match json {
+            true => writeln!(out, "{}", json!({ "snapshotId": id, "status": status })),
+            false => writeln!(out, "{id} {status}"),
+        })
+    }
+}
+
+/// Prints to standard output.
+fn print(printed: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Failure> {
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    told(printed(&mut out).and_then(|()| out.flush())).map(drop)
+}
+
+/// Who closes the pipe has read enough, which is `None`; a full disk is another matter.
+fn told(printed: io::Result<()>) -> Result<Option<()>, Failure> {
+    match printed {
+        Ok(()) => Ok(Some(())),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(None),
+        Err(error) => Err(Failure::failed(format!("output: {error}"))),
+    }
+}
+
+fn write(output: Option<&Path>, text: &[u8]) -> Result<(), Failure> {
+    match output {
+        Some(path) => told(create(path)?.write_all(text)).map(drop),
+        None => print(|out| out.write_all(text)),
+    }
+}
+
+fn create(path: &Path) -> Result<File, Failure> {
+    File::create_new(path).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))
+}
