@@ -1,16 +1,17 @@
 //! An agent in text whose tool asks before it moves money: the turn is interrupted, the approval is
-//! asked for here, and the turn goes on, over the same snapshot store that a process of tomorrow
-//! could use as well.
+//! asked for here, and the turn goes on, be it in another process and on another day.
 //!
-//! `cargo run --example text_agent` and then `send 200 to alice`. The model is a few rules in this
-//! file, so that no key and no network is needed.
+//! `cargo run --example text_agent` and then `send 200 to alice`. Leave the question open: end the
+//! input, or kill the program. The same command asks again, and goes on with the answer. The
+//! conversation is kept in a directory, which may be named. The model is a few rules in this file, so
+//! that no key and no network is needed.
 
-use std::{error::Error, sync::Arc};
+use std::{env, error::Error, path::PathBuf, sync::Arc};
 
 use antiphon::agent::{
-    Agent, AgentInit, AgentInput, InMemorySessionStore, InterruptibleTool, InvocationContext,
-    Model, ModelChunk, ModelError, ModelFinish, ModelRequest, ModelStream, Part, Prompt,
-    PromptAgent, ToolExecutor, ToolRegistry, ToolResume,
+    Agent, AgentInit, AgentInput, FileSessionStore, InterruptibleTool, InvocationContext, Model,
+    ModelChunk, ModelError, ModelFinish, ModelRequest, ModelStream, Part, Prompt, PromptAgent,
+    SnapshotReader, ToolExecutor, ToolRegistry, ToolResume,
     tool::{interrupt, interrupt_as},
     types::{ToolArguments, ToolCallRequest},
 };
@@ -55,6 +56,9 @@ fn transfer() -> TransferTool {
     )
 }
 
+/// The conversation that each run goes on with.
+const SESSION: &str = "text-agent";
+
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let tool = transfer();
@@ -62,56 +66,69 @@ async fn main() -> Result<(), Box<dyn Error>> {
     registry.register(tool.clone())?;
     let prompt =
         Prompt::builder("banker").system("You move money when you are asked to.").build()?;
+    let directory = env::args().nth(1).map(PathBuf::from);
+    let directory = directory.unwrap_or_else(|| env::temp_dir().join("antiphon-text-agent"));
+    let store = FileSessionStore::open(directory).await?;
     let agent: Agent = PromptAgent::inline(prompt)
         .model(Arc::new(Banker))
         .tools(ToolExecutor::new(Arc::new(registry), None))
         .agent("banker")?
-        .store(InMemorySessionStore::new())
+        .store(store.clone())
         .build();
 
     let cx = InvocationContext::new();
     let mut lines = BufReader::new(stdin()).lines();
-    let mut conversation = agent.connect(&cx, AgentInit::default()).await?;
-    while let Some(line) = lines.next_line().await? {
-        let mut next = Some(AgentInput::text(line));
-        // A turn that goes on may be interrupted again.
-        while let Some(input) = next.take() {
-            conversation.send(input).await?;
-            let mut waiting = Vec::new();
-            while let Some(chunk) = conversation.next_chunk().await {
-                if let Some(said) = &chunk.model_chunk {
-                    print!("{}", said.text());
-                    waiting.extend(said.interrupts().cloned());
-                }
-                if chunk.turn_end.is_some() {
-                    println!();
-                    break;
-                }
+    // What was asked when an earlier run ended.
+    let mut waiting: Vec<Part> = match store.get_latest_snapshot(&cx, SESSION).await? {
+        Some(latest) => {
+            let messages = latest.state.unwrap_or_default().messages;
+            messages.last().map(|last| last.interrupts().cloned().collect()).unwrap_or_default()
+        }
+        None => Vec::new(),
+    };
+    let mut conversation = agent.connect(&cx, AgentInit::session(SESSION)).await?;
+    loop {
+        let input = match waiting.is_empty() {
+            true => lines.next_line().await?.map(AgentInput::text),
+            false => ask(&tool, &waiting, &mut lines).await?.map(AgentInput::from),
+        };
+        let Some(input) = input else { break };
+        conversation.send(input).await?;
+        waiting.clear();
+        while let Some(chunk) = conversation.next_chunk().await {
+            if let Some(said) = &chunk.model_chunk {
+                print!("{}", said.text());
+                waiting.extend(said.interrupts().cloned());
             }
-            if !waiting.is_empty() {
-                next = Some(ask(&tool, &waiting, &mut lines).await?.into());
+            if let Some(end) = chunk.turn_end {
+                println!();
+                // From here on the turn survives whatever happens to this process.
+                if let Some(id) = end.snapshot_id {
+                    println!("committed {id}");
+                }
+                break;
             }
         }
     }
-    let output = conversation.output().await?;
-    println!("The conversation is kept as snapshot {:?}.", output.snapshot_id);
+    conversation.output().await?;
     Ok(())
 }
 
-/// Has the person at the keyboard decide over each call that waits.
+/// Has the person at the keyboard decide over each call that waits; `None` where they are gone.
 async fn ask(
     tool: &TransferTool,
     waiting: &[Part],
     lines: &mut Lines<BufReader<Stdin>>,
-) -> Result<ToolResume, Box<dyn Error>> {
+) -> Result<Option<ToolResume>, Box<dyn Error>> {
     let mut resume = ToolResume::default();
     for part in waiting {
         let Some(Large { amount }) = interrupt_as(part) else { continue };
         println!("Transfer {amount} euros? [y/n]");
-        let approved = lines.next_line().await?.is_some_and(|answer| answer.trim() == "y");
+        let Some(answer) = lines.next_line().await? else { return Ok(None) };
+        let approved = answer.trim() == "y";
         resume.restart.push(tool.resume(part, Approval { approved })?);
     }
-    Ok(resume)
+    Ok(Some(resume))
 }
 
 /// A model that understands `send AMOUNT to NAME`.

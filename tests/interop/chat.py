@@ -95,6 +95,78 @@ class Chat:
         check(stopped == "aborted" and status == 0, f"{stopped}, {status}: {kinds}")
         check(kinds.count("chunk") < 60, f"it went on: {kinds}")
 
+    def chat_is_killed_and_goes_on_where_it_was(self, folder):
+        """What was committed before the kill is there; the question that was open is asked again."""
+        for name in ["calls.db", "calls/"]:
+            store = f"{folder}/{name}"
+            first = self._kept(["--store", store], "Convert five miles to kilometers.\n", 1)
+            question = self._kept(
+                ["--store", store, "--resume-latest"], "Send 5 euros to Charlie.\n", 1
+            )
+            events = self._chat(["--store", store, "--resume-latest"], "yes\n")
+            check([event["type"] for event in events[:3]]
+                  == ["chat_started", "resumed", "question"], str(events))
+            check(events[1]["snapshot_id"] == question[0], str(events))
+            outputs = [event["output"] for event in events if event["type"] == "tool_result"]
+            check(outputs and outputs[0].get("sent") is True, str(events))
+            # A branch from before the money.
+            forked = self._kept(["--store", store, "--resume", first[0]], "What time is it?\n", 1)
+            history = self._snapshots("history", store)
+            parents = {row["snapshotId"]: row.get("parentId") for row in history}
+            check(len(parents) == 4 and parents[first[0]] is None, str(history))
+            check(parents[forked[0]] == parents[question[0]] == first[0], str(history))
+            tree = self._antiphon("snapshots", "history", "--store", store).stdout
+            check("├─* " + question[0] in tree and "└─* " + forked[0] in tree, tree)
+            [session] = self._snapshots("list", store)
+            check(session["snapshots"] == 4, str(session))
+            check(session["latest"]["snapshotId"] == forked[0], str(session))
+            [shown] = self._snapshots("show", store, forked[0])
+            said = [message["content"][0].get("text") for message in shown["state"]["messages"]]
+            check(said[0] == "Convert five miles to kilometers.", str(said))
+            check("What time is it?" in said, str(said))
+            [difference] = self._snapshots("diff", store, question[0], forked[0])
+            common = difference["commonMessages"]
+            check(common >= 2 and common + len(difference["addedMessages"]) == len(said),
+                  str(difference))
+            exported = self._antiphon("snapshots", "export", session["sessionId"], "--store", store)
+            check(len(exported.stdout.splitlines()) == 4, exported.stdout)
+            [aborted] = self._snapshots("abort", store, forked[0])
+            check(aborted["status"] == "completed", str(aborted))
+
+    def chat_does_not_go_on_from_what_there_is_not(self, folder):
+        cases = [
+            (["chat", "--store", folder / "a.db", "--resume", "nobody"], "nobody"),
+            (["chat", "--store", folder / "b.db", "--resume-latest"], "no conversation"),
+            (["chat", "--resume", "x"], "--store"),
+            (["snapshots", "list", "--store", folder / "missing.db"], "missing.db"),
+            (["snapshots", "show", "nobody", "--store", folder / "a.db"], "nobody"),
+        ]
+        broken = folder / "broken.db"
+        broken.write_text("I am no database, but a text that is somewhat longer than its head." * 9)
+        cases.append((["snapshots", "list", "--store", broken], "broken.db"))
+        # A directory with something else in it.
+        cases.append((["chat", "--store", folder], str(folder)))
+        for arguments, word in cases:
+            done = self._antiphon(*arguments)
+            lines = done.stderr.strip().splitlines()
+            check(done.returncode == 2 and len(lines) == 1, f"{arguments}: {done.stderr!r}")
+            check(word in lines[0] and not done.stdout, f"{arguments}: {lines[0]}")
+        check(broken.read_text().startswith("I am no"), "it was written to")
+
+    def text_agent_keeps_a_question_over_a_restart(self, folder):
+        """The example, run twice by the same command."""
+        command = [self.binary.parent / "examples" / "text_agent", folder / "store"]
+        said = [
+            subprocess.run(command, input=lines, capture_output=True, text=True, timeout=60)
+            for lines in ["send 200 to alice\n", "y\nsend 5 to bob\n"]
+        ]
+        check(all(run.returncode == 0 for run in said), str(said))
+        check("Transfer 200 euros? [y/n]" in said[0].stdout, said[0].stdout)
+        check("Transfer 200 euros? [y/n]" in said[1].stdout, said[1].stdout)
+        check("sent 200 euros to alice" not in said[0].stdout, said[0].stdout)
+        check("sent 200 euros to alice" in said[1].stdout, said[1].stdout)
+        check("sent 5 euros to bob" in said[1].stdout, said[1].stdout)
+
     def chat_names_what_is_wrong(self, folder):
         broken = folder / "tools.json"
         broken.write_text("[{")
@@ -109,6 +181,37 @@ class Chat:
             lines = done.stderr.strip().splitlines()
             check(done.returncode == 2 and len(lines) == 1, f"{arguments}: {done.stderr!r}")
             check(word in lines[0], f"{arguments}: {lines[0]}")
+
+    def _kept(self, arguments, lines, turns):
+        """Chats until so many turns are committed, and kills the program. Gives their snapshots."""
+        process = self._start(arguments)
+        deadline = threading.Timer(60, process.kill)
+        deadline.start()
+        process.stdin.write(lines)
+        process.stdin.flush()
+        kept = []
+        for line in process.stdout:
+            event = json.loads(line)
+            if event["type"] == "committed":
+                kept.append(event["snapshot_id"])
+                if len(kept) == turns:
+                    process.kill()
+                    break
+        process.wait(10)
+        deadline.cancel()
+        check(len(kept) == turns, f"{kept}; {process.stderr.read()}")
+        return kept
+
+    def _snapshots(self, command, store, *ids):
+        done = self._antiphon("snapshots", command, *ids, "--store", store, "--json")
+        check(done.returncode == 0, done.stderr)
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    def _antiphon(self, *arguments):
+        command = [str(part) for part in [self.binary, *arguments]]
+        return subprocess.run(
+            command, input="", capture_output=True, text=True, timeout=60, check=False
+        )
 
     def _model(self, mock):
         return ["--chat-model", "mock-model", "--chat-url", f"http://127.0.0.1:{mock.port}/v1"]

@@ -3,9 +3,10 @@
 
     tests/interop/run.py target/debug [--seed N] [--only PART-OF-A-NAME ...]
 
-The folder holds our programs: `antiphon`, `antiphon-testkit` and the example `slow_hook`. Prints
-PASS or FAIL for each scenario, then "frames N, kinds K, invalid 0" of the realtime ones, last
-"peers N, scenarios M, skipped 0"; exit status 1 if one failed or a peer is missing.
+The folder holds our programs: `antiphon`, `antiphon-testkit` and the examples `slow_hook` and
+`text_agent`. Prints PASS or FAIL for each scenario, then "frames N, kinds K, invalid 0" of the
+realtime ones, last "peers N, scenarios M, skipped 0"; exit status 1 if one failed or a peer is
+missing.
 """
 
 import argparse
