@@ -5,7 +5,7 @@
 help:
 	@echo "make talk    hold a spoken conversation with the offline agent (ARGS=... are passed on)"
 	@echo "make test    everything that must hold before a change lands"
-	@echo "make soak    the long runs: property tests with many cases, the peers with new numbers"
+	@echo "make soak    the long runs: property tests with many cases, more kills, the peers with new numbers"
 	@echo "make bench   measurements"
 	@echo "make models  rebuild the speech models from their published packages"
 
@@ -22,14 +22,15 @@ setup:
 
 soak:
 	@scripts/setup.sh test
-	PROPTEST_CASES=$${CASES:-20000} cargo nextest run --locked --workspace --all-features --no-fail-fast
-	cargo build --release --locked --workspace --all-features --bins --example slow_hook
+	PROPTEST_CASES=$${CASES:-20000} KILLS=$${KILLS:-100} SEED=$${SEED:-$$(date +%s)} cargo nextest run --locked --workspace --all-features --no-fail-fast
+	cargo build --release --locked --workspace --all-features --bins --example slow_hook --example text_agent
 	.venv/bin/python tests/interop/run.py target/release
 
 bench:
 	cargo bench --locked --features full --bench hot_path
 	cargo bench --locked --features full --bench offline
 	cargo bench --locked --features full --bench session
+	cargo bench --locked --features full --bench snapshots
 	benches/peers/run.py
 
 models:
