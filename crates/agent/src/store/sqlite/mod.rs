@@ -1,5 +1,6 @@
 //! The store in a SQLite file.
 
+mod connection;
 mod database;
 mod fault;
 mod lineage;

@@ -15,7 +15,8 @@ use rusqlite::{Connection, params};
 use tokio::{sync::watch, time::timeout};
 
 use super::{
-    database::{Access, Database},
+    connection::Access,
+    database::Database,
     fault::Fault,
     read::{one, scope_no},
     row::{IdRef, Name},
