@@ -1,9 +1,10 @@
 //! What a turn costs on each store of snapshots, and whether that grows with the conversation:
 //! `cargo bench --features full --bench snapshots`, on Linux.
 //!
-//! One session per store is grown to `TURNS` (10,000) turns of 300 bytes from the user and 300 from a
-//! model that is a constant. Each turn is an invocation of its own that goes on from the snapshot
-//! before, so all that a turn costs is in it. Printed are medians of the 50 turns around each mark:
+//! One session per store is grown to `TURNS` (10,000) turns of 300 bytes from the user and 300 from
+//! the agent. Each turn is an invocation of its own that goes on from the snapshot before, so all
+//! that the runtime and the store take for it is counted. The agent is a function: one over a model
+//! would hand it the whole conversation each time, whatever the store. Printed are medians of the 50 turns around each mark:
 //! bytes that the process had written to the disk, processor time, time. Then what is left: memory,
 //! and files against the text of the messages. A fresh process then resumes the conversation and
 //! reads metadata. Last, 500 sessions commit at the same time.
@@ -22,9 +23,9 @@ use std::{
 };
 
 use antiphon::agent::{
-    Agent, AgentInit, FileSessionStore, InMemorySessionStore, InvocationContext, Message, Model,
-    ModelChunk, ModelError, ModelFinish, ModelRequest, ModelStream, Prompt, PromptAgent,
-    SessionSnapshot, SessionState, SessionStore, SnapshotStatus, SqliteSessionStore,
+    Agent, AgentFinishReason, AgentInit, FileSessionStore, InMemorySessionStore, InvocationContext,
+    Message, SessionSnapshot, SessionState, SessionStore, SnapshotStatus, SqliteSessionStore,
+    TurnResult,
 };
 use rustix::time::{ClockId, clock_gettime};
 
@@ -61,6 +62,11 @@ fn all() -> Outcome {
     for kind in ["memory", "files", "sqlite"] {
         let path = directory.path().join(kind);
         again(&["grow", kind, &path.to_string_lossy(), &turns.to_string()])?;
+        // Now that the process has closed them.
+        if path.exists() {
+            let times = size(&path)? as f64 / (2 * SAID * turns) as f64;
+            println!("{kind:<8} files {times:.2} times the text");
+        }
     }
     genkit(turns)?;
     for kind in ["files", "sqlite"] {
@@ -94,7 +100,7 @@ async fn open(kind: &str, path: &Path) -> Outcome<Arc<dyn SessionStore>> {
 
 /// Grows a session.
 async fn grow(kind: &str, path: &Path, turns: usize) -> Outcome {
-    let agent = agent(open(kind, path).await?)?;
+    let agent = agent(open(kind, path).await?);
     let cx = InvocationContext::new();
     let said = "x".repeat(SAID);
     let mut init = AgentInit::session(SESSION);
@@ -118,15 +124,10 @@ async fn grow(kind: &str, path: &Path, turns: usize) -> Outcome {
     let (early, late) = (at(100), at(turns));
     let ratio = |late: f64, early: f64| if early > 0.0 { late / early } else { 1.0 };
     println!(
-        "{kind:<8} turn {turns} : turn 100  bytes {:.2}, CPU {:.2}; RSS {} MB{}",
+        "{kind:<8} turn {turns} : turn 100  bytes {:.2}, CPU {:.2}; RSS {} MB",
         ratio(late.bytes as f64, early.bytes as f64),
         ratio(late.cpu.as_secs_f64(), early.cpu.as_secs_f64()),
         resident()? / 1_000_000,
-        match size(path)? {
-            0 => String::new(),
-            size =>
-                format!("; files {:.2} times the text", size as f64 / (2 * SAID * turns) as f64),
-        },
     );
     Ok(())
 }
@@ -139,7 +140,7 @@ async fn resume(kind: &str, path: &Path) -> Outcome {
     let opened = started.elapsed();
     let metadata = store.read_latest_metadata(&cx, SESSION).await?.ok_or("the session is gone")?;
     let read = started.elapsed() - opened;
-    let agent = agent(store)?;
+    let agent = agent(store);
     let started = Instant::now();
     let output = agent.run_text(&cx, "Go on.", AgentInit::snapshot(metadata.snapshot_id)).await;
     output.map_err(|error| error.to_string())?;
@@ -216,26 +217,18 @@ fn genkit(turns: usize) -> Outcome {
     Ok(())
 }
 
-fn agent(store: Arc<dyn SessionStore>) -> Outcome<Agent> {
-    let prompt = Prompt::builder("bench").system("s").build()?;
-    let agent = PromptAgent::inline(prompt).model(Arc::new(Constant)).agent("bench")?;
-    Ok(agent.shared_store(store).build())
-}
-
-/// A model that always says the same.
-struct Constant;
-
-#[async_trait::async_trait]
-impl Model for Constant {
-    fn name(&self) -> &str {
-        "constant"
-    }
-
-    async fn generate(&self, _request: ModelRequest) -> Result<ModelStream, ModelError> {
-        let text = ModelChunk::Text("x".repeat(SAID));
-        let done = ModelChunk::Done { reason: ModelFinish::Stop, usage: None, metadata: None };
-        Ok(Box::pin(futures_util::stream::iter([Ok(text), Ok(done)])))
-    }
+fn agent(store: Arc<dyn SessionStore>) -> Agent {
+    let agent = Agent::custom("bench", |_cx, _responder, runner| async move {
+        let session = &runner;
+        runner
+            .run(|_cx, _input| async move {
+                session.add_messages([Message::model("x".repeat(SAID))]);
+                Ok(TurnResult { finish_reason: Some(AgentFinishReason::Stop) })
+            })
+            .await?;
+        Ok(runner.result())
+    });
+    agent.shared_store(store).build()
 }
 
 /// What the process has used so far, or what a turn cost.
@@ -294,23 +287,10 @@ fn number(file: &str, name: &str) -> Option<u64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// How long all files are whose path begins so, in bytes.
+/// How long a file is, or all in a directory, in bytes.
 fn size(path: &Path) -> Outcome<u64> {
-    fn below(path: &Path) -> Outcome<u64> {
-        if path.is_file() {
-            return Ok(path.metadata()?.len());
-        }
-        fs::read_dir(path)?.map(|entry| below(&entry?.path())).sum()
+    if path.is_file() {
+        return Ok(path.metadata()?.len());
     }
-    // A database has others beside it.
-    let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else { return Ok(0) };
-    let name = name.to_string_lossy();
-    let mut size = 0;
-    for entry in fs::read_dir(directory)? {
-        let entry = entry?;
-        if entry.file_name().to_string_lossy().starts_with(&*name) {
-            size += below(&entry.path())?;
-        }
-    }
-    Ok(size)
+    fs::read_dir(path)?.map(|entry| size(&entry?.path())).sum()
 }
