@@ -5,7 +5,7 @@ use std::time::Duration;
 use antiphon::{
     audio::{AudioFormat, AudioFrame, ClockedSink},
     live::{LiveConfig, LiveEvent, ReplyId},
-    session::{AgentSession, IdleConfig},
+    session::{AgentSession, EngineProbe, IdleConfig},
 };
 use antiphon_testkit::{FarEnd, ScriptedProvider};
 use tokio::runtime::Runtime;
@@ -94,4 +94,21 @@ fn a_frame_of_the_users_voice_takes_two_allocations_or_fewer() {
     });
     assert_eq!(frames, FRAMES);
     assert!(allocations <= 2 * FRAMES, "{allocations} allocations for {FRAMES} frames");
+}
+
+#[test]
+fn trial_f07_an_hour_of_talk_takes_no_more_memory_than_a_minute() {
+    const A_MINUTE: usize = 60 * 50;
+    let mut probe = EngineProbe::new(std::time::Instant::now());
+    let up = AudioFrame::from_pcm16(16_000, &[100; 320]);
+    let down = AudioFrame::from_pcm16(24_000, &[100; 480]);
+    let mut minute = || {
+        for _ in 0..A_MINUTE {
+            assert_eq!((probe.uplink(&up), probe.audio(&down)), (1, 480));
+        }
+    };
+    minute();
+    let hour = allocation_counter::measure(|| (0..60).for_each(|_| minute()));
+    assert!(hour.bytes_current < 1_024, "{} bytes are kept", hour.bytes_current);
+    assert!(hour.bytes_max < 64 * 1_024, "{} bytes at a time", hour.bytes_max);
 }

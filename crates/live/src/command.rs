@@ -67,6 +67,12 @@ pub enum LiveCommand {
         /// What of the words was heard, for providers that keep the transcript themselves.
         heard_text: Option<String>,
     },
+    /// What the user said in this item was nothing for the conversation: a noise, an echo, a sign
+    /// that the user listens.
+    ForgetInput {
+        /// The user's item, as [`crate::LiveEvent::InputTranscript`] names it.
+        item: Arc<str>,
+    },
     /// The output of one tool call. Whether and when a reply follows is the session's business:
     /// see [`crate::Capabilities::replies_after_tools`].
     ToolResponse(ToolResponse),
@@ -91,6 +97,7 @@ impl LiveCommand {
             Self::Say { .. } => "say",
             Self::CancelReply { .. } => "cancel_reply",
             Self::Truncate { .. } => "truncate",
+            Self::ForgetInput { .. } => "forget_input",
             Self::ToolResponse(_) => "tool_response",
             Self::UpdateInstructions(_) => "update_instructions",
             Self::UpdateTools(_) => "update_tools",

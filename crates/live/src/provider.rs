@@ -137,6 +137,8 @@ pub struct Capabilities {
     pub truncate: bool,
     /// Takes [`LiveCommand::ClearAudio`].
     pub clear_audio: bool,
+    /// Takes [`LiveCommand::ForgetInput`].
+    pub forget_input: bool,
     /// Takes tools at all.
     pub tools: bool,
     /// Takes [`LiveCommand::UpdateTools`].
@@ -192,6 +194,7 @@ impl Capabilities {
             cancel_reply: false,
             truncate: false,
             clear_audio: false,
+            forget_input: false,
             tools: false,
             update_tools: false,
             update_instructions: false,
@@ -226,6 +229,7 @@ impl Capabilities {
             LiveCommand::Say { .. } => (self.say, "speak a given text"),
             LiveCommand::CancelReply { .. } => (self.cancel_reply, "cancel a reply"),
             LiveCommand::Truncate { .. } => (self.truncate, "truncate a reply"),
+            LiveCommand::ForgetInput { .. } => (self.forget_input, "forget what the user said"),
             LiveCommand::ToolResponse(_) => (self.tools, "take tool outputs"),
             LiveCommand::UpdateInstructions(_) => {
                 (self.update_instructions, "change instructions in a session")

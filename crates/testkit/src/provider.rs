@@ -32,6 +32,7 @@ pub fn full_capabilities() -> Capabilities {
     capabilities.cancel_reply = true;
     capabilities.truncate = true;
     capabilities.clear_audio = true;
+    capabilities.forget_input = true;
     capabilities.tools = true;
     capabilities.update_tools = true;
     capabilities.update_instructions = true;

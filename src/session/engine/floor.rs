@@ -3,14 +3,17 @@
 //! Speech that begins while the agent speaks is *judged*: it interrupts, or is dismissed as a noise,
 //! an echo or a backchannel. Until then the agent pauses, where the policy says so.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use antiphon_live::VoiceActivity;
+use antiphon_live::{LiveCommand, VoiceActivity};
 use antiphon_types::AudioFrame;
 
 use super::{
     Engine,
-    io::Output,
+    io::{Origin, Output},
     sequencer::{Wanted, Why},
     timers::Timer,
 };
@@ -275,6 +278,13 @@ impl Engine {
         self.floor.speech.answered = true;
         self.speech_was_noise();
         self.end_judgement(cause);
+    }
+
+    /// Speech over the agent's that was nothing is not to be part of the conversation.
+    pub(super) fn forget_over_agent(&mut self, item: Arc<str>) {
+        if self.floor.speech.over_agent || self.floor.speech.echo {
+            self.send(LiveCommand::ForgetInput { item }, Origin::None);
+        }
     }
 
     fn end_judgement(&mut self, cause: ResumeCause) {

@@ -194,6 +194,7 @@ impl Engine {
         if text.trim().is_empty() {
             if done {
                 self.utterances.finish(&item);
+                self.forget_over_agent(item);
                 self.dismiss_speech(ResumeCause::Noise);
             }
             return;
@@ -208,6 +209,7 @@ impl Engine {
             WordsAre::Unclear => return,
             WordsAre::Nothing => {
                 self.utterances.finish(&item);
+                self.forget_over_agent(item);
                 return;
             }
         }

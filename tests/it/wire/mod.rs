@@ -8,4 +8,5 @@
 mod compatible;
 mod fixed;
 mod lifetime;
+mod quiet;
 mod rig;

@@ -40,7 +40,8 @@ pub use self::tcp::TcpConnector;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct WebSocketOptions {
-    /// A ping is sent so often. Default: 20 s.
+    /// A ping is sent so often: some servers hang up on a client of which they hear nothing for ten
+    /// seconds, though it only listens. Default: 8 s.
     pub ping_interval: Duration,
     /// A server of which no byte came for so long is given up. Pongs of 8 to 30 s have been seen on
     /// healthy connections. Default: 60 s.
@@ -56,7 +57,7 @@ pub struct WebSocketOptions {
 impl Default for WebSocketOptions {
     fn default() -> Self {
         Self {
-            ping_interval: Duration::from_secs(20),
+            ping_interval: Duration::from_secs(8),
             silence_limit: Duration::from_secs(60),
             write_limit: Duration::from_secs(30),
             close_timeout: Duration::from_secs(2),

@@ -69,6 +69,11 @@ impl Client {
                 self.truncate(item, content_index, audio_end_ms.into(), out);
                 Ok(())
             }
+            LiveCommand::ForgetInput { item } => {
+                let event = ItemRef { event_id: None, item_id: item.to_string() };
+                self.send(&ClientEvent::DeleteItem(event), out);
+                Ok(())
+            }
             LiveCommand::ToolResponse(response) => self.tool_response(response, out),
             LiveCommand::UpdateInstructions(instructions) => {
                 let instructions = Some(self.settings.instructions(&instructions));

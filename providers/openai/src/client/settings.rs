@@ -149,6 +149,7 @@ impl Settings {
         capabilities.cancel_reply = true;
         capabilities.truncate = true;
         capabilities.clear_audio = true;
+        capabilities.forget_input = true;
         capabilities.tools = true;
         capabilities.update_tools = true;
         capabilities.update_instructions = true;

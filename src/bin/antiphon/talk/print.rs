@@ -92,6 +92,7 @@ fn describe(event: &EventKind) -> Option<String> {
         EventKind::ToolDenied { name, reason, .. } => format!("   ! {name} denied: {reason}"),
         EventKind::ToolConfirm { name, .. } => format!("   ? {name} waits for your yes"),
         EventKind::ToolResult { name, response, .. } => format!("   < {name} {}", json(response)),
+        EventKind::ToolProgress { name, text: Some(text), .. } => format!("   . {name} {text}"),
         EventKind::HostPrompt(prompt) if prompt.stage == HostPromptStage::Sent => {
             match prompt.prompt {
                 HostPromptKind::IdleReminder => "-- silence: asking whether you are there",

@@ -79,7 +79,7 @@ impl Stage {
         let (quick, quick_latch) = LatchedTool::open("quick", ToolPlan::Succeed);
         let (panics, _) = LatchedTool::open("panics", ToolPlan::Panic);
         let flood = FuncTool::new("flood", "too much", None, |_, _| async {
-            Ok(JsonObject::from_iter([("text".to_owned(), "ä".repeat(200_000).into())]))
+            Ok(JsonObject::from_iter([("text".to_owned(), "ä".repeat(40_000).into())]))
         });
         let mut builder = AgentSession::builder(std::sync::Arc::new(provider))
             .sink(sink)

@@ -58,7 +58,7 @@ pub const TRIALS: [Trial; 28] = [
         name: "a02_texts_wait_for_the_active_reply",
         script: asked![
             (1_600, Words("Well then. ")),
-            (1_650, Voice(1_000)),
+            (1_650, Voice(600)),
             (2_000, Text("one")),
             (2_100, Text("two")),
             (3_000, Do::Done),
@@ -92,7 +92,7 @@ pub const TRIALS: [Trial; 28] = [
         name: "a07_a_request_waits_for_the_end_of_the_cancelled_reply",
         script: asked![
             (1_600, Words("Well then. ")),
-            (1_650, Voice(2_000)),
+            (1_650, Voice(800)),
             (2_000, Interrupt),
             (2_010, Say("New.")),
             (2_300, Cancelled),
@@ -162,20 +162,20 @@ pub const TRIALS: [Trial; 28] = [
         name: "b08_the_heard_part_is_kept",
         script: asked![
             (1_600, Words("First sentence. ")),
-            (1_650, Voice(1_000)),
+            (1_650, Voice(600)),
             (1_700, Words("Second sentence. ")),
-            (1_750, Voice(1_000)),
+            (1_750, Voice(600)),
             (1_800, Words("The last one. ")),
-            (1_850, Voice(1_000)),
+            (1_850, Voice(600)),
             (1_900, Do::Done),
-            (2_000, Play(1_000)),
+            (2_000, Play(600)),
             (2_100, Interrupt),
         ],
         setup: Setup::PLAIN,
         holds: |seen| {
             assert_eq!(seen.messages(), [("First sentence.".to_owned(), true)]);
             assert_eq!(seen.truncations().len(), 1);
-            assert_eq!(seen.truncations()[0].1, 1_000);
+            assert_eq!(seen.truncations()[0].1, 600);
         },
         not: &[],
     },
@@ -183,7 +183,7 @@ pub const TRIALS: [Trial; 28] = [
         name: "b12_a_provider_that_stopped_itself_is_not_told_to",
         script: asked![
             (1_600, Words("Well then. ")),
-            (1_650, Voice(2_000)),
+            (1_650, Voice(800)),
             (1_700, Play(500)),
             (2_000, Starts),
             (2_004, Do::Interrupted),
@@ -207,7 +207,7 @@ pub const TRIALS: [Trial; 28] = [
         name: "b15_the_reply_after_an_interruption_is_heard_whole",
         script: asked![
             (1_600, Words("Well then. ")),
-            (1_650, Voice(2_000)),
+            (1_650, Voice(800)),
             (2_000, Starts),
             (2_100, Do::Interrupted),
             (2_500, Stops),
@@ -243,9 +243,9 @@ pub const TRIALS: [Trial; 28] = [
         name: "c01_a_noise_resumes_at_the_same_sample",
         script: asked![
             (1_600, Words("One two three four five. ")),
-            (1_650, Voice(5_000)),
+            (1_650, Voice(1_500)),
             (1_660, Do::Done),
-            (1_700, Play(2_000)),
+            (1_700, Play(600)),
             (2_000, Starts),
             (2_300, Play(500)),
             (2_350, Stops),
@@ -257,7 +257,7 @@ pub const TRIALS: [Trial; 28] = [
             assert_eq!(seen.told(|kind| *kind == EventKind::Interrupted), 0);
             assert_eq!(seen.told(|kind| *kind == EventKind::PlaybackPaused), 1);
             assert_eq!(seen.truncations(), []);
-            assert_eq!(seen.heard_ms, 5_000);
+            assert_eq!(seen.heard_ms, 1_500);
             assert_eq!(seen.creates(), 1, "only the question is answered");
         },
         not: &[],
@@ -266,9 +266,9 @@ pub const TRIALS: [Trial; 28] = [
         name: "c03_a_backchannel_is_no_turn",
         script: asked![
             (1_600, Words("One two three four five. ")),
-            (1_650, Voice(5_000)),
+            (1_650, Voice(1_500)),
             (1_660, Do::Done),
-            (1_700, Play(2_000)),
+            (1_700, Play(600)),
             (2_000, Starts),
             (2_350, Stops),
             (3_300, Heard("Yes.")),
@@ -278,7 +278,7 @@ pub const TRIALS: [Trial; 28] = [
         setup: Setup::JUDGED,
         holds: |seen| {
             assert_eq!(seen.users(), ["Tell me"]);
-            assert_eq!((seen.heard_ms, seen.creates()), (5_000, 1));
+            assert_eq!((seen.heard_ms, seen.creates()), (1_500, 1));
         },
         not: &[],
     },
@@ -317,7 +317,7 @@ pub const TRIALS: [Trial; 28] = [
         name: "d01_an_interrupted_tool_has_its_one_output",
         script: asked![
             (1_600, Words("Let me look. ")),
-            (1_650, Voice(1_000)),
+            (1_650, Voice(600)),
             (1_700, Call("c1", "slow", "{}")),
             (1_750, Do::Done),
             (2_000, Interrupt),
