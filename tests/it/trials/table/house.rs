@@ -106,6 +106,8 @@ struct Script {
     sentences: mpsc::UnboundedSender<mpsc::UnboundedReceiver<usize>>,
     reply: Option<mpsc::UnboundedSender<ModelChunk>>,
     sentence: Option<mpsc::UnboundedSender<usize>>,
+    /// The host has something said, for which no model is asked.
+    says: bool,
 }
 
 impl Script {
@@ -114,6 +116,10 @@ impl Script {
         match step {
             Do::Heard(words) => {
                 let _ = self.words.send(words);
+            }
+            Do::Say(_) => self.says = true,
+            Do::Begins if std::mem::take(&mut self.says) => {
+                (self.reply, self.sentence) = (None, None);
             }
             Do::Begins => {
                 let (reply, chunks) = mpsc::unbounded_channel();
@@ -164,7 +170,7 @@ fn parts() -> (Script, Arc<Parts>) {
     let (words, hears) = mpsc::unbounded_channel();
     let (replies, generates) = mpsc::unbounded_channel();
     let (sentences, speaks) = mpsc::unbounded_channel();
-    let script = Script { words, replies, sentences, reply: None, sentence: None };
+    let script = Script { words, replies, sentences, reply: None, sentence: None, says: false };
     let parts = Parts {
         words: AsyncMutex::new(hears),
         replies: AsyncMutex::new(generates),

@@ -218,6 +218,7 @@ macro_rules! trials {
 trials!(
     trial_a01_a_collision_with_an_automatic_reply_is_survived,
     trial_a02_texts_wait_for_the_active_reply,
+    trial_a04_what_never_begins_times_out_and_the_session_lives_on,
     trial_a05_a_call_eight_seconds_after_the_request_is_in_time,
     trial_a07_a_request_waits_for_the_end_of_the_cancelled_reply,
     trial_b01_a_cut_is_never_beyond_what_came,
@@ -230,6 +231,7 @@ trials!(
     trial_b16_late_audio_of_a_cancelled_reply_is_not_heard,
     trial_c01_a_noise_resumes_at_the_same_sample,
     trial_c03_a_backchannel_is_no_turn,
+    trial_c07_speech_within_a_tool_does_not_bring_the_reminder,
     trial_c09_noises_do_not_put_the_reminder_off,
     trial_c10_the_reminder_needs_no_audio_to_start_with,
     trial_d01_an_interrupted_tool_has_its_one_output,

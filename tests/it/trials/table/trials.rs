@@ -25,7 +25,7 @@ macro_rules! asked {
     };
 }
 
-pub const TRIALS: [Trial; 28] = [
+pub const TRIALS: [Trial; 30] = [
     Trial {
         name: "a01_a_collision_with_an_automatic_reply_is_survived",
         script: &[
@@ -70,6 +70,27 @@ pub const TRIALS: [Trial; 28] = [
             assert!(seen.creates() <= 1);
         },
         not: &[],
+    },
+    Trial {
+        name: "a04_what_never_begins_times_out_and_the_session_lives_on",
+        script: &[
+            (100, Say("Hello")),
+            (14_000, Text("Are you there?")),
+            (17_000, Begins),
+            (17_050, Words("Yes. ")),
+            (17_060, Voice(200)),
+            (17_070, Do::Done),
+            (17_500, PlayAll),
+        ],
+        setup: Setup::PLAIN,
+        holds: |seen| {
+            let late = seen.told(|kind| {
+                matches!(kind, EventKind::ReplyRequest { outcome: RequestEnd::TimedOut, .. })
+            });
+            assert_eq!(late, 1);
+            assert_eq!(seen.messages(), [("Yes.".to_owned(), false)]);
+        },
+        not: &[("house", "what it is given to say begins at once")],
     },
     Trial {
         name: "a05_a_call_eight_seconds_after_the_request_is_in_time",
@@ -279,6 +300,26 @@ pub const TRIALS: [Trial; 28] = [
         holds: |seen| {
             assert_eq!(seen.users(), ["Tell me"]);
             assert_eq!((seen.heard_ms, seen.creates()), (1_500, 1));
+        },
+        not: &[],
+    },
+    Trial {
+        name: "c07_speech_within_a_tool_does_not_bring_the_reminder",
+        script: asked![
+            (1_600, Call("c1", "slow", "{}")),
+            (1_700, Do::Done),
+            (6_000, Say("One moment.")),
+            (6_100, Begins),
+            (6_110, Words("One moment. ")),
+            (6_120, Voice(300)),
+            (6_130, Do::Done),
+            (6_500, PlayAll),
+            (28_000, Release),
+        ],
+        setup: Setup { remind: Some(12), ..Setup::PLAIN },
+        holds: |seen| {
+            assert_eq!((seen.told(is_prompt), seen.heard_ms), (0, 300));
+            assert_eq!(seen.outputs(), [("c1", true)]);
         },
         not: &[],
     },
