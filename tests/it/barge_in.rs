@@ -109,6 +109,31 @@ async fn words_that_mean_something_interrupt_where_the_agent_paused() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn words_that_come_after_all_patience_still_count() {
+    for playing in [true, false] {
+        let mut rig = talking(judged(|judge| judge), 2_000).await;
+        rig.emit(started());
+        tokio::time::sleep(300 * MS).await;
+        rig.emit(stopped());
+        tokio::time::sleep(1_100 * MS).await;
+        let events = rig.now().await;
+        assert_eq!(count(&events, resumed(ResumeCause::Noise)), 1, "{events:#?}");
+        if !playing {
+            rig.speaker.play_all();
+            rig.settle().await;
+        }
+        rig.emit(heard("u1", TextUpdate::Final(Some("Please stop".into()))));
+        let told = names(&rig.commands().await);
+        if playing {
+            assert_eq!(told, ["truncate", "create_reply"]);
+        } else {
+            assert_eq!(told, ["create_reply"]);
+        }
+        assert_eq!(user_messages(&rig.now().await), ["Please stop"]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn speech_that_lasts_interrupts_before_its_words_are_known() {
     let setup = judged(|judge| judge.min_speech(700 * MS));
     let mut rig = setup.start().await;

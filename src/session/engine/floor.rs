@@ -251,6 +251,8 @@ impl Engine {
         let words = count_words(text);
         let enough_words = words >= judge.min_words.max(1) || asked;
         let (pause, min_speech) = (judge.pause, judge.min_speech);
+        // Also what was taken for a noise before its words came.
+        self.floor.speech.answered = false;
         if let Some(judged) = &mut self.floor.judged {
             judged.words = words;
         }
@@ -290,7 +292,10 @@ impl Engine {
     fn end_judgement(&mut self, cause: ResumeCause) {
         self.floor.judged = None;
         self.timers.stop(Timer::BargeIn);
-        self.resume_agent(Some(cause));
+        if std::mem::take(&mut self.floor.paused) {
+            self.prompt_outputs.push_back(Output::ResumePlayback);
+            self.emit(EventKind::PlaybackResumed { cause });
+        }
     }
 
     /// No more is known of the user's speech; nothing stays paused for it.
@@ -339,18 +344,8 @@ impl Engine {
         }
     }
 
-    /// `None`: what was paused is being cleared, which ends the pause.
-    pub(super) fn resume_agent(&mut self, cause: Option<ResumeCause>) {
-        if !std::mem::take(&mut self.floor.paused) {
-            return;
-        }
-        if let Some(cause) = cause {
-            self.prompt_outputs.push_back(Output::ResumePlayback);
-            self.emit(EventKind::PlaybackResumed { cause });
-        }
-    }
-
-    /// The agent was cut off: nothing is paused any more.
+    /// The agent was cut off: nothing is paused any more. `cleared`: clearing the playout ends the
+    /// pause.
     pub(super) fn end_pause(&mut self, cleared: bool) {
         if std::mem::take(&mut self.floor.paused) && !cleared {
             self.prompt_outputs.push_back(Output::ResumePlayback);

@@ -53,7 +53,8 @@ impl Engine {
         self.stats.reconnects += 1;
         self.set_state(SessionState::Listening);
         self.send_held_responses();
-        if self.turn.open && !self.turn.replied && self.can(|can| can.create_reply) {
+        let asked = self.replies.is_waiting_for(Why::User);
+        if self.turn.open && !self.turn.replied && !asked && self.can(|can| can.create_reply) {
             self.want_reply(Wanted::Reply, Why::User);
         }
     }
