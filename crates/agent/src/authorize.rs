@@ -78,7 +78,7 @@ pub struct CallContext {
     /// The call was authorised before and then waited for a free slot; it is authorised again
     /// right before it starts.
     pub waited: bool,
-    /// Who calls, and what the host hands along; of nobody in particular in a voice session.
+    /// Who calls, what the host hands along, and, within an agent, the session and the turn.
     pub invocation: InvocationContext,
 }
 

@@ -95,7 +95,7 @@ mod wire_object;
 pub use agent::{
     Agent, AgentAction, AgentBuilder, AgentConnection, AgentFunc, AgentHandle, CompanionAction,
     Invocation, Invoke, OpenTurn, Registry, Responder, RunError, RuntimeLimits, SealedTurn,
-    SessionRunner, TurnFailure, validate_input, validate_resume_against_history,
+    SessionRunner, TurnFailure, Voice, validate_input, validate_resume_against_history,
 };
 pub use antiphon_types as types;
 pub use authorize::{Authorizer, CallContext, Denial, Verdict};

@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{Agent, Responder, RuntimeLimits, SessionRunner};
+use super::{Agent, Responder, RuntimeLimits, SessionRunner, Voice};
 use crate::{
     InvocationContext, RuntimeError,
     protocol::{AgentMetadata, AgentRef, AgentResult, AgentStateManagement, AgentStreamChunk},
@@ -62,6 +62,7 @@ pub(crate) struct Definition<S: State> {
     pub(super) state_transform: Option<StateTransform<S>>,
     pub(super) stream_transform: Option<StreamTransform>,
     pub(super) state_schema: Option<Arc<Value>>,
+    pub(super) voice: Option<Voice>,
     pub(super) clock: WallClock,
     pub(super) limits: RuntimeLimits,
     /// When the last snapshot was made.
@@ -130,6 +131,7 @@ impl<S: State> AgentBuilder<S> {
                 state_transform: None,
                 stream_transform: None,
                 state_schema: None,
+                voice: None,
                 clock: Arc::new(Timestamp::now),
                 limits: RuntimeLimits::default(),
                 last_stamp: Mutex::new(None),
@@ -196,6 +198,13 @@ impl<S: State> AgentBuilder<S> {
     /// the state's own type.
     pub fn state_schema_json(mut self, schema: Value) -> Self {
         self.definition.state_schema = Some(Arc::new(schema));
+        self
+    }
+
+    /// Declares that the agent can be in voice sessions, and what it is there: its function does not
+    /// run then. An agent over a prompt is able by itself; this replaces what it would be.
+    pub fn voice(mut self, voice: Voice) -> Self {
+        self.definition.voice = Some(voice);
         self
     }
 

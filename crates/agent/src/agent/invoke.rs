@@ -12,6 +12,7 @@ use super::{
     core::{Begun, Core, Ended},
     function::TurnFailure,
     output::erase_output,
+    voice::Voice,
     writer::Writer,
 };
 use crate::{
@@ -35,6 +36,11 @@ pub trait Invoke: Send + Sync {
     /// What the agent can do.
     fn metadata(&self) -> AgentMetadata;
 
+    /// What the agent is in a voice session; `None` where it cannot be in one. Default: `None`.
+    fn voice(&self) -> Option<Voice> {
+        None
+    }
+
     /// Begins an invocation, from the start that `init` names. Every error is one of the call:
     /// nothing has begun.
     ///
@@ -45,6 +51,29 @@ pub trait Invoke: Send + Sync {
         cx: &InvocationContext,
         init: AgentInit,
     ) -> Result<Invocation, RuntimeError>;
+}
+
+#[async_trait]
+impl<T: Invoke + ?Sized> Invoke for Arc<T> {
+    fn agent_ref(&self) -> AgentRef {
+        (**self).agent_ref()
+    }
+
+    fn metadata(&self) -> AgentMetadata {
+        (**self).metadata()
+    }
+
+    fn voice(&self) -> Option<Voice> {
+        (**self).voice()
+    }
+
+    async fn open(
+        &self,
+        cx: &InvocationContext,
+        init: AgentInit,
+    ) -> Result<Invocation, RuntimeError> {
+        (**self).open(cx, init).await
+    }
 }
 
 /// A running invocation. Whoever holds it begins turns and seals them, and ends it by
@@ -80,6 +109,12 @@ impl Invocation {
     /// Begins a turn. Errs where another is open, and where too many wait to be written.
     pub fn begin_turn(&self) -> Result<OpenTurn, RuntimeError> {
         OpenTurn::begin(self.turns.clone())
+    }
+
+    /// The snapshot that the next turn goes on from, written or about to be; `None` before the first
+    /// of a session.
+    pub fn snapshot_id(&self) -> Option<Arc<str>> {
+        self.life.snapshot_id()
     }
 
     /// How many turns are open or wait to be written.
@@ -225,6 +260,7 @@ impl<S: State> Turns for Core<S> {
 #[async_trait]
 trait Life: Send + Sync {
     fn context(&self) -> &InvocationContext;
+    fn snapshot_id(&self) -> Option<Arc<str>>;
     fn unwritten(&self) -> usize;
     async fn flush(&self) -> Option<Arc<str>>;
     async fn detach(&self) -> Result<Arc<str>, RuntimeError>;
@@ -265,6 +301,10 @@ impl<S: State> Drop for Driven<S> {
 impl<S: State> Life for Driven<S> {
     fn context(&self) -> &InvocationContext {
         &self.core.cx
+    }
+
+    fn snapshot_id(&self) -> Option<Arc<str>> {
+        self.core.writer.as_ref()?.parent()
     }
 
     fn unwritten(&self) -> usize {

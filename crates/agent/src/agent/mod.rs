@@ -18,6 +18,7 @@ mod reads;
 mod registry;
 mod resume;
 mod start;
+mod voice;
 mod writer;
 
 use std::{fmt, sync::Arc};
@@ -38,6 +39,7 @@ pub use self::{
     output::RunError,
     registry::Registry,
     resume::{validate_input, validate_resume_against_history},
+    voice::Voice,
 };
 use self::{
     core::Core, definition::Definition, driver::launch, outlet::Outlet, start::decode_init,
@@ -283,6 +285,10 @@ impl<S: State> Invoke for Agent<S> {
 
     fn metadata(&self) -> AgentMetadata {
         self.definition.metadata()
+    }
+
+    fn voice(&self) -> Option<Voice> {
+        self.definition.voice.clone()
     }
 
     async fn open(

@@ -33,7 +33,7 @@ use tokio_util::sync::CancellationToken;
 use self::{admit::HostTools, calls::Calls};
 use crate::{
     Authorizer, CallContext, InvocationContext, Memory, ModelResponseChunk, OnInterruption, Part,
-    RegistryError, ToolRegistry, registry::Registered, text::shorten, tool::ToolStream,
+    RegistryError, Tool, ToolRegistry, registry::Registered, text::shorten, tool::ToolStream,
 };
 
 pub use self::run::current_session;
@@ -389,6 +389,18 @@ impl ToolExecutor {
         let mut definitions = self.registry.definitions();
         definitions.retain(|definition| self.offers(&definition.name));
         definitions
+    }
+
+    /// The tools whose calls it runs, by name in byte order.
+    pub fn tools(&self) -> Vec<Arc<dyn Tool>> {
+        let mut tools = self.registry.all();
+        tools.retain(|tool| self.offers(tool.name()));
+        tools
+    }
+
+    /// The policy over the calls; `None` where every call is allowed.
+    pub fn authorizer(&self) -> Option<&Arc<dyn Authorizer>> {
+        self.authorizer.as_ref()
     }
 
     /// Decides over a call of a text turn, within the executor's own deadline.

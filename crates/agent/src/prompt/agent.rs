@@ -9,8 +9,8 @@ use serde_json::Value;
 use super::{Prompt, PromptModel, RenderedPrompt};
 use crate::{
     Agent, AgentBuilder, AgentInput, AgentResult, GenerateResponse, InMemory, InvocationContext,
-    Memory, Message, Messages, Model, Registry, Responder, RuntimeError, Session, SessionRunner,
-    SessionState, State, ToolExecutor, TurnFailure, TurnResult,
+    Memory, Message, Messages, Model, Registry, Responder, Role, RuntimeError, Session,
+    SessionRunner, SessionState, State, ToolExecutor, TurnFailure, TurnResult, Voice,
     agent::{validate_input, validate_resume_against_history},
     generate_stream,
     session::SessionAccess,
@@ -130,17 +130,24 @@ impl PromptAgent {
             (_, tools) => tools.clone(),
         };
         // Names that are wrong show here; tools that come later are offered then.
-        prompt.offered(tools.as_ref())?;
+        let offered = prompt.offered(tools.as_ref())?;
         try_out::<S>(&prompt, &self.input)?;
         let description = prompt.description().cloned();
         let turns = Turns { prompt, model, tools, input: self.input, memory: self.memory };
         let turns = Arc::new(turns);
-        let agent = Agent::custom(
+        let memory = turns.memory.clone();
+        let running = turns.clone();
+        let mut voice = Voice::rendered(move |cx| turns.instructions::<S>(cx)).memory(memory);
+        if let Some(tools) = offered {
+            voice = voice.tools(tools);
+        }
+        let agent: AgentBuilder<S> = Agent::custom(
             name,
             move |_cx: InvocationContext, responder: Responder, runner: SessionRunner<S>| {
-                turns.clone().run(responder, runner)
+                running.clone().run(responder, runner)
             },
         );
+        let agent = agent.voice(voice);
         Ok(match description {
             Some(description) => agent.description(description),
             None => agent,
@@ -218,6 +225,18 @@ impl Turns {
         let (turns, responder, runner) = (&*self, &responder, &runner);
         runner.run(|cx, input| turns.turn(cx, input, responder, runner)).await?;
         Ok(runner.result())
+    }
+
+    /// What the prompt says as the host, for a speech model that hears the conversation itself.
+    fn instructions<S: State>(&self, cx: &InvocationContext) -> Result<String, RuntimeError> {
+        let state = match (self.prompt.uses_state(), cx.session::<S>()) {
+            (true, Some(session)) => encode(&session.custom())?,
+            _ => Value::Null,
+        };
+        let rendered = self.prompt.render_with_state(cx, &self.input, &Messages::new(), &state)?;
+        let system = rendered.messages.iter().filter(|message| message.role == Role::System);
+        let texts: Vec<_> = system.map(|message| message.joined_text()).collect();
+        Ok(texts.join("\n\n"))
     }
 
     async fn turn<S: State>(
