@@ -6,6 +6,7 @@ pub use antiphon_live as live;
 pub use antiphon_types as types;
 
 mod json_file;
+pub mod link;
 pub mod policy;
 pub mod prelude;
 pub mod session;

@@ -9,13 +9,15 @@ use std::{
     time::SystemTime,
 };
 
-use antiphon_agent::{Authorizer, InMemory, Memory, Tool, ToolRegistry};
+use antiphon_agent::{Authorizer, Caller, InMemory, Memory, Tool, ToolRegistry};
 use antiphon_audio::AudioSink;
 use antiphon_live::LiveProvider;
 
 use super::{
-    AgentSession, BargeIn, Callbacks, LifecycleHooks, NoCallbacks, NoHooks, ReconnectPolicy,
-    SessionLimits, StartError, shared::Parts,
+    AgentSession, BargeIn, Callbacks, HistoryLimits, LifecycleHooks, NoCallbacks, NoHooks,
+    ReconnectPolicy, SessionLimits, StartError,
+    journal::{Brought, Link, LinkSettings, MakeLink},
+    shared::Parts,
 };
 
 /// Builds an [`AgentSession`].
@@ -32,6 +34,10 @@ pub struct SessionBuilder {
     reconnect: ReconnectPolicy,
     barge_in: BargeIn,
     session_id: Option<Arc<str>>,
+    caller: Option<Caller>,
+    agent: Option<MakeLink>,
+    linked: LinkSettings,
+    link: Option<Arc<dyn Link>>,
 }
 
 impl SessionBuilder {
@@ -49,6 +55,10 @@ impl SessionBuilder {
             reconnect: ReconnectPolicy::default(),
             barge_in: BargeIn::default(),
             session_id: None,
+            caller: None,
+            agent: None,
+            linked: LinkSettings::default(),
+            link: None,
         }
     }
 
@@ -80,6 +90,13 @@ impl SessionBuilder {
     pub fn callbacks<C: Callbacks>(mut self, callbacks: C) -> Self {
         self.callbacks =
             some_unless::<C, NoCallbacks>(callbacks).map(|callbacks| Arc::new(callbacks) as _);
+        self
+    }
+
+    /// Sets who calls, for policy and tools to see. What the caller's tenant leaves in memory and in
+    /// the store of the agent that is linked no other tenant sees.
+    pub fn caller(mut self, caller: Caller) -> Self {
+        self.caller = Some(caller);
         self
     }
 
@@ -121,8 +138,42 @@ impl SessionBuilder {
         self
     }
 
+    /// Continues this session of the agent that is linked from its latest snapshot; a session without
+    /// snapshots begins. The model is told the conversation so far, within [`SessionBuilder::history`],
+    /// and [`EventKind::SessionResumed`](super::EventKind::SessionResumed) tells how much of it.
+    pub fn resume(self, session_id: impl Into<Arc<str>>) -> Self {
+        self.session_id(session_id)
+    }
+
+    /// Continues from this snapshot of the agent that is linked, and has the id of its session. Where
+    /// that went on already this begins a branch: both live. Started again, the session goes on from
+    /// its own last turn.
+    pub fn resume_snapshot(mut self, snapshot_id: impl Into<Arc<str>>) -> Self {
+        self.linked.snapshot_id = Some(snapshot_id.into());
+        self
+    }
+
+    /// Sets how much of a long conversation the model is told when it is resumed.
+    pub fn history(mut self, limits: HistoryLimits) -> Self {
+        self.linked.history = limits;
+        self
+    }
+
+    /// Ends the session where a turn of the agent that is linked cannot be committed. Default: it goes
+    /// on, and the next commit holds the turn.
+    pub fn must_commit(mut self, must: bool) -> Self {
+        self.linked.must_commit = must;
+        self
+    }
+
+    /// Links an agent, in the place of the one before.
+    pub(crate) fn link(mut self, agent: MakeLink) -> Self {
+        self.agent = Some(agent);
+        self
+    }
+
     /// The session, not yet started. [`StartError::InvalidConfig`] for a tool that cannot be
-    /// registered and for an empty session id.
+    /// registered, for an empty session id, and for an agent that cannot be linked.
     pub fn build(mut self) -> Result<AgentSession, StartError> {
         let registry = self.registry.get_or_insert_default().clone();
         for tool in std::mem::take(&mut self.tools) {
@@ -133,7 +184,36 @@ impl SessionBuilder {
         if self.session_id.as_ref().is_some_and(|id| id.is_empty()) {
             return Err(StartError::InvalidConfig("the session id is empty".into()));
         }
+        match self.agent.take() {
+            Some(agent) => {
+                let link = agent(self.linked.clone());
+                let brought = link.bring(self.policy.take())?;
+                self.take_in(brought)?;
+                self.link = Some(link);
+            }
+            None if self.linked.snapshot_id.is_some() => {
+                let what = "a snapshot is resumed by its agent: link one";
+                return Err(StartError::InvalidConfig(what.into()));
+            }
+            None => {}
+        }
         Ok(self.into_session())
+    }
+
+    /// Takes in what an agent brings. The registry of the host stays as it is: others may use it.
+    fn take_in(&mut self, brought: Brought) -> Result<(), StartError> {
+        let all = ToolRegistry::new();
+        let own = self.registry.iter().flat_map(|registry| registry.all());
+        for tool in own.chain(brought.tools) {
+            all.register_shared(tool)
+                .map_err(|error| StartError::InvalidConfig(error.to_string()))?;
+        }
+        self.registry = Some(Arc::new(all));
+        self.policy = brought.policy;
+        if self.memory.is_none() {
+            self.memory = brought.memory;
+        }
+        Ok(())
     }
 
     /// The session; tools added one by one are not looked at.
@@ -150,6 +230,8 @@ impl SessionBuilder {
             limits: self.limits,
             reconnect: self.reconnect,
             barge_in: self.barge_in,
+            caller: self.caller,
+            link: self.link,
         })
     }
 }

@@ -144,6 +144,31 @@ impl SayOptions {
     }
 }
 
+/// How much of a long conversation a speech model is told when a session resumes it: the newest
+/// messages and rounds of tools that are within both bounds, beginning with words of the user. A round
+/// of tools is told whole or not at all. What is left out stays in the history of the agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HistoryLimits {
+    /// How many messages and calls. Default: 160.
+    pub items: usize,
+    /// How many tokens of text, of which each is reckoned as four bytes. Default: 8,000.
+    pub tokens: usize,
+}
+
+impl Default for HistoryLimits {
+    fn default() -> Self {
+        Self { items: 160, tokens: 8_000 }
+    }
+}
+
+impl HistoryLimits {
+    /// At most so many messages and calls, and tokens.
+    pub const fn new(items: usize, tokens: usize) -> Self {
+        Self { items, tokens }
+    }
+}
+
 /// How a lost connection is replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -1,5 +1,6 @@
 //! Errors of a session.
 
+use antiphon_agent::RuntimeError;
 use antiphon_live::LiveError;
 use antiphon_types::Status;
 
@@ -15,6 +16,9 @@ pub enum StartError {
     /// The configuration cannot work.
     #[error("invalid configuration: {0}")]
     InvalidConfig(String),
+    /// The session of the agent that is linked could not be opened.
+    #[error("the agent's session cannot be opened: {0}")]
+    Agent(#[source] RuntimeError),
     /// Connecting failed.
     #[error("connect failed: {0}")]
     Connect(#[source] LiveError),
@@ -62,6 +66,7 @@ impl StartError {
         match self {
             Self::AlreadyActive(_) => Status::FailedPrecondition,
             Self::InvalidConfig(_) => Status::InvalidArgument,
+            Self::Agent(error) => error.status(),
             Self::Connect(error) => error.status(),
             Self::Stopped => Status::Cancelled,
             Self::Ended(reason) => reason.status(),

@@ -2,9 +2,9 @@
 
 use std::{fmt, sync::Arc};
 
-use antiphon_agent::Outcome;
+use antiphon_agent::{AgentFinishReason, Outcome};
 use antiphon_types::{JsonObject, Status, Usage};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Cost;
@@ -37,6 +37,21 @@ pub enum EventKind {
         provider: Arc<str>,
         /// The model.
         model: Arc<str>,
+    },
+    /// The agent that is linked goes on from a snapshot. Told right after the session started.
+    SessionResumed(ResumedFrom),
+    /// A turn of the agent that is linked is over, and its snapshot is on disk. The event's turn is
+    /// the newest that the snapshot holds. For the last turn it comes before the session's end.
+    TurnCommitted {
+        /// The snapshot; `None` where it could not be written. The next commit holds the turn then.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        snapshot_id: Option<Arc<str>>,
+        /// The snapshot that it goes on from.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        parent_id: Option<Arc<str>>,
+        /// Why the turn ended.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        finish_reason: Option<AgentFinishReason>,
     },
     /// The state changed.
     State {
@@ -300,6 +315,36 @@ pub enum RequestEnd {
     TimedOut,
 }
 
+/// What a resumed session goes on from, and how much of it the model was told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct ResumedFrom {
+    /// The snapshot.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub snapshot_id: Option<Arc<str>>,
+    /// How much the model was told.
+    pub restored: Restored,
+    /// How many messages and rounds of tools it was told.
+    pub items: u64,
+    /// How many earlier ones it was not told.
+    pub left_out: u64,
+}
+
+/// How much a model was told of the conversation before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Restored {
+    /// All of it.
+    Full,
+    /// Its end.
+    Cut,
+    /// Its end in short, as part of the instructions: the provider takes no history.
+    Digest,
+    /// Nothing.
+    None,
+}
+
 /// The state of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -508,7 +553,18 @@ mod tests {
             return Some(EventKind::SessionStarted { session_id, provider, model });
         };
         Some(match kind {
-            EventKind::SessionStarted { .. } => EventKind::State { state: SessionState::Listening },
+            EventKind::SessionStarted { .. } => EventKind::SessionResumed(ResumedFrom {
+                snapshot_id: Some("snapshot".into()),
+                restored: Restored::Cut,
+                items: 12,
+                left_out: 3,
+            }),
+            EventKind::SessionResumed(_) => EventKind::TurnCommitted {
+                snapshot_id: Some("snapshot".into()),
+                parent_id: Some("parent".into()),
+                finish_reason: Some(AgentFinishReason::Stop),
+            },
+            EventKind::TurnCommitted { .. } => EventKind::State { state: SessionState::Listening },
             EventKind::State { .. } => EventKind::SpeechStarted,
             EventKind::SpeechStarted => EventKind::SpeechStopped,
             EventKind::SpeechStopped => EventKind::UserTranscript { text, done: false },
@@ -583,7 +639,7 @@ mod tests {
             assert!(errors.is_empty(), "{line}: {errors:?}");
             seen += 1;
         }
-        assert_eq!(seen, 29);
+        assert_eq!(seen, 31);
     }
 
     #[test]

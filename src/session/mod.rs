@@ -15,6 +15,7 @@ mod feed;
 mod hooks;
 mod inbox;
 mod inside;
+pub(crate) mod journal;
 mod price;
 mod probe;
 mod shared;
@@ -35,6 +36,7 @@ use self::{
     authorize::PolicyThenHook,
     driver::{Driver, Start},
     engine::{EngineConfig, HostCommand, frame_untrusted},
+    journal::{Opened, Opening, called_by},
     shared::{Parts, Shared},
 };
 
@@ -43,12 +45,12 @@ pub use self::probe::EngineProbe;
 pub use self::{
     barge_in::{BargeIn, SpeechJudge, UserAudio},
     builder::SessionBuilder,
-    config::{IdleConfig, ReconnectPolicy, SayOptions, SessionLimits},
+    config::{HistoryLimits, IdleConfig, ReconnectPolicy, SayOptions, SessionLimits},
     error::{SendError, ShutdownError, StartError},
     events::{
         Confidence, EndReason, EndRecord, EventKind, Heard, HostPrompt, HostPromptKind,
-        HostPromptStage, RequestEnd, RequestOrigin, ResumeCause, SessionEvent, SessionState,
-        SessionStats,
+        HostPromptStage, RequestEnd, RequestOrigin, Restored, ResumeCause, ResumedFrom,
+        SessionEvent, SessionState, SessionStats,
     },
     hooks::{Callbacks, DeniedCall, LifecycleHooks, NoCallbacks, NoHooks, SessionContext},
     price::{Cost, PriceTable},
@@ -96,21 +98,33 @@ impl AgentSession {
     /// The provider is told of `config`'s tools and, after them and sorted by name, of the
     /// registry's. Calls to the first are for the host to answer:
     /// [`AgentSession::send_tool_response`].
+    ///
+    /// With an agent linked its session is opened first, and the provider is told its instructions
+    /// (before those of `config`) and the conversation so far.
     pub async fn start(&self, config: LiveConfig, idle: IdleConfig) -> Result<(), StartError> {
         if self.shared.is_running() {
             return Err(StartError::AlreadyActive(self.state()));
         }
         let runtime = tokio::runtime::Handle::try_current()
             .map_err(|_| StartError::InvalidConfig("a tokio runtime is needed".into()))?;
+        let opened = self.open_agent().await?;
         let mut live = config;
+        if let Some(opened) = &opened {
+            let own = live.instructions.take();
+            let all = [Some(opened.instructions.clone()), own].into_iter().flatten();
+            let all: Vec<_> = all.filter(|text| !text.trim().is_empty()).collect();
+            live.instructions = Some(all.join("\n\n")).filter(|all| !all.is_empty());
+        }
         self.set_barge_in(&mut live)?;
         let capabilities = Arc::new(self.check(&live)?);
+        let conversation = opened.map(|opened| opened.conversation);
+        let seed = conversation.as_ref().and_then(|it| it.seed(&capabilities, &mut live));
         let executor = self.executor(&live.tools)?;
         let provider = &self.shared.provider;
         let model = provider.model(&live);
         live.tools = self.all_tools(&live.tools);
         let engine = EngineConfig {
-            session_id: self.shared.session_id.clone(),
+            session_id: self.session_id(),
             provider: provider.name().into(),
             model,
             live,
@@ -120,14 +134,14 @@ impl AgentSession {
             barge_in: self.shared.barge_in.clone(),
             sink_format: None,
             first_generation: 1,
+            seed,
         };
         let (started, outcome) = oneshot::channel();
         let (inbox, sink) = self.shared.claim(capabilities.clone())?;
         let shared = self.shared.clone();
-        runtime.spawn(
-            Driver::new(Start { shared, inbox, sink, capabilities, engine, executor, started })
-                .run(),
-        );
+        let journal = conversation.map(|conversation| conversation.journal(&capabilities));
+        let start = Start { shared, inbox, sink, capabilities, engine, executor, journal, started };
+        runtime.spawn(Driver::new(start).run());
         let mut unfinished = StopOnDrop::new(&self.shared);
         let result = outcome.await.unwrap_or(Err(StartError::Stopped));
         unfinished.disarm();
@@ -169,9 +183,10 @@ impl AgentSession {
         self.shared.wait_for_end().await.record
     }
 
-    /// The id, constant over restarts.
+    /// The id, constant over restarts. A session that resumes a snapshot has the id of the snapshot's
+    /// session once it was started.
     pub fn session_id(&self) -> Arc<str> {
-        self.shared.session_id.clone()
+        self.shared.session_id()
     }
 
     /// The tools.
@@ -482,6 +497,19 @@ impl AgentSession {
         refuse(judge.pause && !self.shared.has_sink(), "without a sink nothing can be paused")
     }
 
+    /// Opens the session of the agent that is linked.
+    async fn open_agent(&self) -> Result<Option<Opened>, StartError> {
+        let Some(link) = &self.shared.link else { return Ok(None) };
+        let caller = called_by(self.shared.caller.as_ref());
+        let opening = Opening { session_id: self.session_id(), caller };
+        let opened = link.open(opening).await.map_err(StartError::Agent)?;
+        if self.shared.is_running() {
+            return Err(StartError::AlreadyActive(self.state()));
+        }
+        self.shared.set_session_id(opened.session_id.clone());
+        Ok(Some(opened))
+    }
+
     /// What the provider could do with this configuration; refuses what it cannot.
     fn check(&self, config: &LiveConfig) -> Result<Capabilities, StartError> {
         let invalid = |what: &str| Err(StartError::InvalidConfig(what.into()));
@@ -547,7 +575,7 @@ impl AgentSession {
 impl fmt::Debug for AgentSession {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AgentSession")
-            .field("session_id", &self.shared.session_id)
+            .field("session_id", &self.shared.session_id())
             .field("provider", &self.provider_name())
             .field("state", &self.state())
             .finish_non_exhaustive()

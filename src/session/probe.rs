@@ -41,6 +41,7 @@ impl EngineProbe {
             barge_in: BargeIn::default(),
             sink_format: None,
             first_generation: 1,
+            seed: None,
         };
         let pcm = AudioFormat::pcm16(24_000);
         let capabilities = Arc::new(Capabilities::audio_only(pcm, pcm));

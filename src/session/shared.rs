@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use antiphon_agent::{Authorizer, Memory, ScopedMemory, ToolRegistry};
+use antiphon_agent::{Authorizer, Caller, Memory, ScopedMemory, ToolRegistry};
 use antiphon_audio::AudioSink;
 use antiphon_live::{Capabilities, LiveProvider};
 use tokio::sync::{oneshot, watch};
@@ -20,6 +20,7 @@ use super::{
     engine::HostCommand,
     feed::Feed,
     inbox::{Inbox, Stop},
+    journal::Link,
     whole::WholeOutputs,
 };
 
@@ -32,12 +33,15 @@ pub(crate) struct Shared {
     pub(crate) policy: Option<Arc<dyn Authorizer>>,
     pub(crate) registry: Arc<ToolRegistry>,
     pub(crate) memory: Arc<dyn Memory>,
-    pub(crate) session_id: Arc<str>,
+    pub(crate) caller: Option<Caller>,
+    pub(crate) link: Option<Arc<dyn Link>>,
     pub(crate) limits: SessionLimits,
     pub(crate) reconnect: ReconnectPolicy,
     pub(crate) barge_in: BargeIn,
     pub(crate) events: Feed<SessionEvent>,
     pub(crate) whole_outputs: Arc<WholeOutputs>,
+    /// Changes only where a start resumes a snapshot, which says whose session it is.
+    session_id: Mutex<Arc<str>>,
     sink: Mutex<ParkedSink>,
     live: Mutex<Live>,
     run: watch::Sender<Run>,
@@ -85,6 +89,8 @@ pub(crate) struct Parts {
     pub(crate) limits: SessionLimits,
     pub(crate) reconnect: ReconnectPolicy,
     pub(crate) barge_in: BargeIn,
+    pub(crate) caller: Option<Caller>,
+    pub(crate) link: Option<Arc<dyn Link>>,
 }
 
 impl Shared {
@@ -99,7 +105,9 @@ impl Shared {
             policy: parts.policy,
             registry: parts.registry,
             memory: parts.memory,
-            session_id: parts.session_id,
+            session_id: Mutex::new(parts.session_id),
+            caller: parts.caller,
+            link: parts.link,
             limits: parts.limits,
             reconnect: parts.reconnect,
             barge_in: parts.barge_in,
@@ -121,7 +129,7 @@ impl Shared {
     /// What hooks are given. The handle in it does not keep the session running.
     pub(crate) fn context(self: &Arc<Self>) -> SessionContext {
         SessionContext {
-            session_id: self.session_id.clone(),
+            session_id: self.session_id(),
             memory: self.scoped_memory(),
             registry: self.registry.clone(),
             session: AgentSession::inner(self.clone()),
@@ -130,7 +138,17 @@ impl Shared {
 
     /// The memory as tools, policies and hooks see it.
     pub(crate) fn scoped_memory(&self) -> Arc<dyn Memory> {
-        Arc::new(ScopedMemory::new(self.memory.clone(), &self.session_id))
+        let tenant = self.caller.as_ref().and_then(|caller| caller.scope.as_deref());
+        Arc::new(ScopedMemory::of_tenant(self.memory.clone(), tenant, &self.session_id()))
+    }
+
+    pub(crate) fn session_id(&self) -> Arc<str> {
+        lock(&self.session_id).clone()
+    }
+
+    /// The agent's session is another than was thought.
+    pub(crate) fn set_session_id(&self, session_id: Arc<str>) {
+        *lock(&self.session_id) = session_id;
     }
 
     /// Begins a run, unless one is on.

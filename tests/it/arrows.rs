@@ -4,7 +4,8 @@ use std::{fs, path::Path};
 
 /// Parts of `src/` and the parts of `src/` that they must not use.
 const FORBIDDEN: &[(&str, &[&str])] = &[
-    ("src/session", &["crate::policy", "crate::tools", "crate::providers"]),
+    ("src/session", &["crate::link", "crate::policy", "crate::tools", "crate::providers"]),
+    ("src/link", &["crate::policy", "crate::tools", "crate::providers"]),
     ("src/policy", &["crate::tools", "crate::providers"]),
 ];
 
@@ -43,6 +44,8 @@ const FORBIDDEN_CRATES: &[(&str, &[&str])] = &[
 /// Pure parts: no clock is read in them, nothing is spawned, no socket or file is touched.
 const PURE: &[&str] = &[
     "src/session/engine",
+    "src/link/turns",
+    "src/link/history",
     "crates/audio/src/playout",
     "crates/audio/src/vad",
     "crates/testkit/src/openai/engine",

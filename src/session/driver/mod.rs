@@ -19,7 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use antiphon_agent::ToolExecutor;
+use antiphon_agent::{InvocationContext, ToolExecutor};
 use antiphon_audio::{ClockedSink, Generation, Played, SinkError};
 use antiphon_live::Capabilities;
 use tokio::{
@@ -39,6 +39,7 @@ use super::{
     EndReason, EndRecord, EventKind, SessionEvent, SessionState, SessionStats, StartError,
     engine::{End, Engine, EngineConfig, HostCommand, Input, NeverBegan, Output},
     inbox::{Delivery, Inbox},
+    journal::{Journal, called_by},
     shared::{ParkedSink, Shared},
 };
 
@@ -56,6 +57,7 @@ pub(crate) struct Start {
     pub(crate) capabilities: Arc<Capabilities>,
     pub(crate) engine: EngineConfig,
     pub(crate) executor: ToolExecutor,
+    pub(crate) journal: Option<Box<dyn Journal>>,
     pub(crate) started: oneshot::Sender<Result<(), StartError>>,
 }
 
@@ -68,6 +70,7 @@ pub(crate) struct Driver {
     tasks: Option<CallTasks>,
     hooks: Option<HookTask>,
     from_hooks: mpsc::Receiver<Input>,
+    journal: Option<Box<dyn Journal>>,
     inbox: Arc<Inbox>,
     delivery: Delivery,
     /// Who is asked in the next wake-up, woken or not.
@@ -91,7 +94,7 @@ pub(crate) struct Driver {
 
 impl Driver {
     pub(crate) fn new(start: Start) -> Self {
-        let Start { shared, inbox, sink, capabilities, engine, executor, started } = start;
+        let Start { shared, inbox, sink, capabilities, engine, executor, journal, started } = start;
         let now = tokio::time::Instant::now().into_std();
         let hosts_sink = sink.sink.is_some();
         let device = sink.sink.unwrap_or_else(|| Box::new(ClockedSink::new(capabilities.output)));
@@ -115,7 +118,7 @@ impl Driver {
             Arc::new(executor),
             runner.clone(),
             shared.scoped_memory(),
-            shared.session_id.clone(),
+            shared.session_id(),
             shared.whole_outputs.clone(),
         );
         let engine = EngineConfig {
@@ -131,6 +134,7 @@ impl Driver {
             tasks: Some(tasks),
             hooks: Some(HookTask::spawn(runner)),
             from_hooks,
+            journal,
             inbox,
             delivery: Delivery::default(),
             timer: Box::pin(tokio::time::sleep(Duration::ZERO)),
@@ -279,6 +283,12 @@ impl Driver {
             self.input(input, now);
             progress = true;
         }
+        while let Some(Poll::Ready(Some(committed))) =
+            self.journal.as_mut().map(|journal| journal.poll_committed(cx))
+        {
+            self.input(Input::Committed(committed.into()), now);
+            progress = true;
+        }
         progress
     }
 
@@ -288,6 +298,11 @@ impl Driver {
         }
         self.timer_at = None;
         self.engine.handle_timeout(now);
+        if let Some(journal) = &mut self.journal
+            && journal.deadline().is_some_and(|at| at <= now)
+        {
+            journal.timeout(now);
+        }
         self.drain(now);
         true
     }
@@ -354,15 +369,19 @@ impl Driver {
                 }
             }
             Output::Admit { ticket, request, confirmed, turn } => {
+                if let Some(journal) = &mut self.journal {
+                    journal.requested(turn, &request);
+                }
+                let invocation = self.call_context();
                 if let Some(tasks) = &mut self.tasks {
-                    tasks.judge(ticket, request, confirmed, turn);
+                    tasks.judge(ticket, request, confirmed, turn, invocation);
                     self.due |= Sources::TASKS;
                 }
             }
             Output::Emit(event) => self.emit(event, now),
             Output::StateOnly(state) => self.push_job(Job::State(state), now),
             Output::AskPrompt { event, prompt } => {
-                self.shared.tell(&event);
+                self.tell(&event, now);
                 self.push_job(Job::Prompt(prompt), now);
             }
             Output::PromptAnswer { token, sent } => self.shared.answer(token, sent),
@@ -372,11 +391,15 @@ impl Driver {
     }
 
     fn act_on_calls(&mut self, output: Output) {
+        let invocation = match output {
+            Output::Invoke { .. } => self.call_context(),
+            _ => InvocationContext::new(),
+        };
         let Some(tasks) = &mut self.tasks else { return };
         self.due |= Sources::TASKS;
         match output {
             Output::Discard { ticket } => tasks.discard(ticket),
-            Output::Invoke { ticket, turn } => tasks.invoke(ticket, turn),
+            Output::Invoke { ticket, turn } => tasks.invoke(ticket, turn, invocation),
             Output::ObserveHostCall { call } => tasks.observe_start(call),
             Output::Observe { ticket, call, executed } => {
                 tasks.observe_end(ticket, call, *executed)
@@ -391,8 +414,25 @@ impl Driver {
         }
     }
 
+    /// What policy and tools know of who calls, and of the agent that is linked.
+    fn call_context(&mut self) -> InvocationContext {
+        match &mut self.journal {
+            Some(journal) => journal.context(),
+            None => called_by(self.shared.caller.as_ref()),
+        }
+    }
+
+    fn tell(&mut self, event: &SessionEvent, now: Instant) {
+        let Some(journal) = &mut self.journal else { return self.shared.tell(event) };
+        journal.event(event, now);
+        // The end is told once the last turn is on disk.
+        if !matches!(event.kind, EventKind::SessionEnded { .. }) {
+            self.shared.tell(event);
+        }
+    }
+
     fn emit(&mut self, event: SessionEvent, now: Instant) {
-        self.shared.tell(&event);
+        self.tell(&event, now);
         match &event.kind {
             // The hooks hear of the end after everything else.
             EventKind::SessionEnded { .. } => self.last_event = Some(event),
@@ -463,7 +503,9 @@ impl Driver {
 
     fn set_timer(&mut self, wakers: &Wakers) {
         self.sink_at = self.player.as_ref().and_then(Player::next_deadline);
-        let at = [self.engine.next_deadline(), self.sink_at].into_iter().flatten().min();
+        let journal_at = self.journal.as_ref().and_then(|journal| journal.deadline());
+        let all = [self.engine.next_deadline(), self.sink_at, journal_at];
+        let at = all.into_iter().flatten().min();
         if at == self.timer_at {
             return;
         }
@@ -491,6 +533,7 @@ impl Driver {
         let Some(end) = self.end.take() else { return };
         let limit = self.shared.limits.close;
         self.shared.publish(SessionState::Deactivating, self.stats());
+        self.finish_journal(limit).await;
         let closed = self.wire.finish(limit).await;
         if let Some(tasks) = self.tasks.take() {
             tasks.finish(limit).await;
@@ -508,6 +551,33 @@ impl Driver {
             }
         }
         self.release(end, !closed);
+    }
+
+    /// Waits until the turns are on disk, so long, and tells the end then.
+    async fn finish_journal(&mut self, limit: Duration) {
+        if self.journal.is_none() {
+            return;
+        }
+        let until = tokio::time::Instant::now() + limit;
+        loop {
+            let next = poll_fn(|cx| match &mut self.journal {
+                Some(journal) => journal.poll_committed(cx),
+                None => Poll::Ready(None),
+            });
+            let next = tokio::time::timeout_at(until, next).await;
+            match next {
+                Ok(Some(committed)) => self.input(Input::Committed(committed.into()), now()),
+                Ok(None) => break,
+                Err(_) => {
+                    tracing::warn!("the session is over and its last turns are not written yet");
+                    break;
+                }
+            }
+        }
+        if let Some(event) = &self.last_event {
+            self.shared.tell(event);
+        }
+        self.journal = None;
     }
 
     fn release(&mut self, end: End, close_timed_out: bool) {

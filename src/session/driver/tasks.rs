@@ -3,8 +3,8 @@
 use std::{collections::HashMap, convert::Infallible, sync::Arc};
 
 use antiphon_agent::{
-    Admission, AdmittedCall, CallContext, Executed, Memory, ModelResponseChunk, OnInterruption,
-    Outcome, RunContext, ToolExecutor,
+    Admission, AdmittedCall, CallContext, Executed, InvocationContext, Memory, ModelResponseChunk,
+    OnInterruption, Outcome, RunContext, ToolExecutor,
 };
 use antiphon_types::{ToolBehavior, ToolCall, ToolCallRequest, ToolResponse};
 use tokio::{sync::mpsc, task::JoinSet};
@@ -75,8 +75,10 @@ impl CallTasks {
         request: ToolCallRequest,
         confirmed: bool,
         turn: u64,
+        invocation: InvocationContext,
     ) {
-        let context = CallContext::new(self.session_id.clone(), turn, self.memory.clone());
+        let mut context = CallContext::new(self.session_id.clone(), turn, self.memory.clone());
+        context.invocation = invocation;
         let context = if confirmed { context.confirmed() } else { context };
         let executor = self.executor.clone();
         let deadline = self.runner.limits.authorize_deadline;
@@ -86,13 +88,14 @@ impl CallTasks {
     }
 
     /// Runs an admitted call: observers, tool, observers.
-    pub(crate) fn invoke(&mut self, ticket: Ticket, turn: u64) {
+    pub(crate) fn invoke(&mut self, ticket: Ticket, turn: u64, invocation: InvocationContext) {
         let Some(admitted) = self.admitted.remove(&ticket) else { return };
         let cancelled = CancellationToken::new();
         self.running.insert(ticket, cancelled.clone());
         let (chunks, progress) = mpsc::channel(MAX_PROGRESS);
         let context =
             RunContext::new(self.session_id.clone(), turn, self.memory.clone(), cancelled.clone())
+                .with_invocation(invocation)
                 .with_stream(chunks, None)
                 .cut_outputs();
         let (executor, runner) = (self.executor.clone(), self.runner.clone());

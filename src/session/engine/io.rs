@@ -7,7 +7,9 @@ use antiphon_audio::{Generation, Played};
 use antiphon_live::{Capabilities, ConnectRequest, LiveCommand, LiveError, LiveEvent};
 use antiphon_types::{AudioFrame, ToolCall, ToolCallRequest, ToolDefinition, ToolResponse};
 
-use crate::session::{EndReason, HostPrompt, IdleConfig, SayOptions, SessionEvent, SessionState};
+use crate::session::{
+    EndReason, HostPrompt, IdleConfig, SayOptions, SessionEvent, SessionState, journal::Committed,
+};
 
 /// Something that happened.
 #[derive(Debug)]
@@ -49,6 +51,8 @@ pub(crate) enum Input {
     SinkFailed { message: String },
     /// A hook panicked, failed or hangs.
     HookTrouble { trouble: HookTrouble },
+    /// A turn of the linked agent was committed, or could not be.
+    Committed(Box<Committed>),
     /// The session is to end. Tools get until `within` from now.
     Stop { reason: EndReason, within: Option<std::time::Duration> },
 }

@@ -29,7 +29,7 @@ impl Engine {
     pub(super) fn connect_again(&mut self) {
         self.epoch += 1;
         let resume = self.reconnect.handle.clone();
-        let history = if self.epoch == 1 { Vec::new() } else { self.reconnect.history() };
+        let history = self.reconnect.history();
         let request = ConnectRequest::resuming(self.live.clone(), resume, history, self.epoch);
         self.prompt_outputs.push_back(Output::Connect { request });
     }
@@ -230,6 +230,13 @@ impl Engine {
     }
 
     fn emit_started(&mut self) {
+        self.emit_begin();
+        if let Some(resumed) = self.reconnect.resumed_from.take() {
+            self.emit(EventKind::SessionResumed(resumed));
+        }
+    }
+
+    fn emit_begin(&mut self) {
         self.emit(EventKind::SessionStarted {
             session_id: self.session_id.clone(),
             provider: self.provider_name.clone(),

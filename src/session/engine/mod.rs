@@ -70,6 +70,7 @@ use self::{
 use super::{
     BargeIn, EndReason, EventKind, IdleConfig, ReconnectPolicy, SessionEvent, SessionLimits,
     SessionState, SessionStats,
+    journal::{Committed, Seed},
 };
 
 pub(crate) use self::{
@@ -98,6 +99,8 @@ pub(crate) struct EngineConfig {
     pub(crate) sink_format: Option<AudioFormat>,
     /// Above every generation that the sink has seen.
     pub(crate) first_generation: u64,
+    /// The conversation that it goes on from.
+    pub(crate) seed: Option<Seed>,
 }
 
 /// A voice session as a state machine. See the head of this module.
@@ -216,6 +219,7 @@ impl Engine {
             barge_in,
             sink_format,
             first_generation,
+            seed,
         } = config;
         let workflow = Workflow::new(&live);
         if let Some(instructions) = workflow.as_ref().and_then(Workflow::instructions) {
@@ -256,7 +260,7 @@ impl Engine {
             floor: Floor::new(barge_in),
             prompts: Prompts::default(),
             workflow,
-            reconnect: Reconnect::new(reconnect),
+            reconnect: Reconnect::new(reconnect, seed),
             latency: Latency::default(),
             turn: Turn::default(),
             stalled: Stalled::default(),
@@ -271,6 +275,10 @@ impl Engine {
     /// Takes an input at `now`. Cheap; drain the outputs afterwards.
     pub(crate) fn handle(&mut self, input: Input, now: Instant) {
         self.now = self.now.max(now);
+        if let Input::Committed(committed) = input {
+            // The last turn of a session is written when all else is over.
+            return self.on_committed(*committed);
+        }
         if self.phase == Phase::Ended {
             return;
         }
@@ -301,6 +309,7 @@ impl Engine {
             Input::Cleared { next, played } => self.on_cleared(next, played),
             Input::SinkFailed { message } => self.emit_error("sink", message),
             Input::HookTrouble { trouble } => self.on_hook_trouble(trouble),
+            Input::Committed(_) => {}
         }
         self.settle();
     }
@@ -509,6 +518,17 @@ impl Engine {
 
     fn can(&self, ability: impl FnOnce(&Capabilities) -> bool) -> bool {
         self.capabilities.as_ref().is_some_and(|capabilities| ability(capabilities))
+    }
+
+    fn on_committed(&mut self, committed: Committed) {
+        let Committed { turn, snapshot_id, parent_id, finish_reason, ends_session } = committed;
+        let lost = snapshot_id.is_none();
+        self.emit_in(turn, EventKind::TurnCommitted { snapshot_id, parent_id, finish_reason });
+        if lost && ends_session {
+            let message = "a turn could not be committed".to_owned();
+            self.begin_close(EndReason::Failed { message }, None);
+            self.settle();
+        }
     }
 
     fn on_hook_trouble(&mut self, trouble: HookTrouble) {

@@ -7,7 +7,7 @@ use std::{
 
 use antiphon_live::{HistoryItem, HistoryRole, LiveError, Resumption};
 
-use crate::session::ReconnectPolicy;
+use crate::session::{ReconnectPolicy, ResumedFrom, journal::Seed};
 
 /// A connection that lived this long is believed in: the count of attempts starts again.
 const STABLE: Duration = Duration::from_secs(30);
@@ -24,19 +24,27 @@ pub(crate) struct Reconnect {
     pub(crate) handle: Option<Resumption>,
     /// The present connection continues an earlier one: it knows the calls of before.
     pub(crate) resumed: bool,
-    /// With the turn that each belongs to.
+    /// What the session goes on from, until it was told.
+    pub(crate) resumed_from: Option<ResumedFrom>,
+    /// With the turn that each belongs to; 0 is before the session.
     history: VecDeque<(u64, HistoryItem)>,
 }
 
 impl Reconnect {
-    pub(crate) fn new(policy: ReconnectPolicy) -> Self {
+    /// `seed`: what was said before the session.
+    pub(crate) fn new(policy: ReconnectPolicy, seed: Option<Seed>) -> Self {
+        let (history, resumed_from) = match seed {
+            Some(Seed { history, told }) => (history, Some(told)),
+            None => (Vec::new(), None),
+        };
         Self {
             policy,
             attempts: 0,
             connected_at: None,
             handle: None,
             resumed: false,
-            history: VecDeque::new(),
+            resumed_from,
+            history: history.into_iter().map(|item| (0, item)).collect(),
         }
     }
 
@@ -88,7 +96,7 @@ impl Reconnect {
     /// Remembers what was said or done in a turn. The user's words often come after the calls and
     /// the reply that they led to; here they stand before them.
     pub(crate) fn remember(&mut self, turn: u64, item: HistoryItem) {
-        if self.history.len() == MAX_HISTORY {
+        if self.history.len() >= MAX_HISTORY {
             self.history.pop_front();
         }
         let answers = |(of, known): &(u64, HistoryItem)| *of >= turn && !is_users(known);
@@ -115,7 +123,7 @@ mod tests {
 
     #[test]
     fn late_words_of_the_user_stand_before_what_they_led_to() {
-        let mut reconnect = Reconnect::new(ReconnectPolicy::default());
+        let mut reconnect = Reconnect::new(ReconnectPolicy::default(), None);
         let message = |role, text: &str| HistoryItem::Message { role, text: text.into() };
         for (turn, role, text) in [
             (1, HistoryRole::User, "one"),
@@ -145,11 +153,12 @@ mod tests {
     #[test]
     fn waits_double_up_to_the_longest_and_end() {
         let now = Instant::now();
-        let mut reconnect = Reconnect::new(ReconnectPolicy {
+        let policy = ReconnectPolicy {
             max_attempts: 4,
             initial_backoff: Duration::from_millis(250),
             max_backoff: Duration::from_millis(800),
-        });
+        };
+        let mut reconnect = Reconnect::new(policy, None);
         let waits: Vec<_> = std::iter::from_fn(|| reconnect.next_attempt(&lost(), now)).collect();
         let ms = |ms| Duration::from_millis(ms);
         assert_eq!(waits, [(1, ms(250)), (2, ms(500)), (3, ms(800)), (4, ms(800))]);
@@ -157,7 +166,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_mended_is_not_tried_again() {
-        let mut reconnect = Reconnect::new(ReconnectPolicy::default());
+        let mut reconnect = Reconnect::new(ReconnectPolicy::default(), None);
         let closed = LiveError::Closed { code: 1000, reason: String::new() };
         assert_eq!(reconnect.next_attempt(&closed, Instant::now()), None);
     }
@@ -165,7 +174,7 @@ mod tests {
     #[test]
     fn a_stable_connection_starts_the_count_again() {
         let now = Instant::now();
-        let mut reconnect = Reconnect::new(ReconnectPolicy::default());
+        let mut reconnect = Reconnect::new(ReconnectPolicy::default(), None);
         reconnect.next_attempt(&lost(), now);
         reconnect.connected(now);
         assert_eq!(reconnect.next_attempt(&lost(), now).unwrap().0, 2);
@@ -175,7 +184,7 @@ mod tests {
 
     #[test]
     fn the_providers_own_wait_is_kept() {
-        let mut reconnect = Reconnect::new(ReconnectPolicy::default());
+        let mut reconnect = Reconnect::new(ReconnectPolicy::default(), None);
         let limited = LiveError::RateLimited {
             message: "slow down".into(),
             retry_after: Some(Duration::from_secs(20)),

@@ -122,6 +122,7 @@ impl World {
             barge_in,
             sink_format: None,
             first_generation: 1,
+            seed: None,
         };
         let mut world = Self {
             engine: Engine::new(config, now),

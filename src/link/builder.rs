@@ -1,0 +1,48 @@
+//! Linking an agent when a session is built.
+
+use std::sync::Arc;
+
+use antiphon_agent::Invoke;
+
+use super::AgentLink;
+use crate::session::SessionBuilder;
+
+impl SessionBuilder {
+    /// Links an agent: the session is an invocation of it. Its instructions and tools are the speech
+    /// model's, each finished turn is a snapshot in its store, and its custom state and artifacts are
+    /// there for tools. Its function does not run: a speech model is in its place.
+    ///
+    /// Takes a reference to an [`Agent`](antiphon_agent::Agent) or an `Arc<dyn Invoke>`. The agent is
+    /// one over a prompt, or declared able to speak by
+    /// [`AgentBuilder::voice`](antiphon_agent::AgentBuilder::voice), and has a store; else
+    /// [`SessionBuilder::build`] refuses it, as it does a tool that the session has by this name too.
+    /// Tools come from the agent and from the session's registry as it is when the session is built.
+    /// The agent's own policy holds for its tools, beside the session's.
+    ///
+    /// The session's id is that of the agent's session. One that has snapshots is continued.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    ///
+    /// use antiphon::{
+    ///     agent::{Agent, InMemorySessionStore, RuntimeError, Voice},
+    ///     live::LiveProvider,
+    ///     session::{AgentSession, StartError},
+    /// };
+    ///
+    /// fn session(provider: Arc<dyn LiveProvider>) -> Result<AgentSession, StartError> {
+    ///     let agent: Agent = Agent::custom("host", |_cx, _responder, runner| async move {
+    ///         // Runs for text; by voice the model is in its place.
+    ///         Ok(runner.result())
+    ///     })
+    ///     .voice(Voice::new("You are a friendly host."))
+    ///     .store(InMemorySessionStore::new())
+    ///     .build();
+    ///     AgentSession::builder(provider).agent(&agent).resume("table-4").build()
+    /// }
+    /// ```
+    pub fn agent<A: Invoke + Clone + 'static>(self, agent: &A) -> Self {
+        let agent = Arc::new(agent.clone());
+        self.link(Box::new(move |settings| Arc::new(AgentLink::new(agent, settings))))
+    }
+}

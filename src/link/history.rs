@@ -1,0 +1,278 @@
+//! What a speech model is told of the conversation so far.
+
+use std::{collections::HashMap, sync::Arc};
+
+use antiphon_agent::{
+    Message, Messages, Role,
+    message::{ToolRequest, ToolResponse},
+    types::{JsonObject, ToolCall},
+};
+use serde_json::{Value, json};
+
+use super::turns::is_note;
+use crate::{
+    live::{HistoryItem, HistoryRole},
+    session::{HistoryLimits, Restored},
+};
+
+/// The output that a model is told of a call which has none.
+const UNANSWERED: &str = "nobody answered the call: whether the tool ran is not known";
+/// Bytes of text that are taken for one token.
+const BYTES_PER_TOKEN: usize = 4;
+
+/// The end of a conversation.
+#[derive(Debug, PartialEq)]
+pub(super) struct Told {
+    pub(super) items: Vec<HistoryItem>,
+    /// How many items before these are not in it.
+    pub(super) left_out: usize,
+}
+
+impl Told {
+    /// How much of the conversation this is.
+    pub(super) fn restored(&self) -> Restored {
+        match (self.items.is_empty(), self.left_out) {
+            (_, 0) => Restored::Full,
+            (false, _) => Restored::Cut,
+            (true, _) => Restored::None,
+        }
+    }
+}
+
+/// What a model is told of `messages`: words as they were heard, calls with their outputs. Pictures
+/// and sounds, thoughts and what only the host understands are left out.
+pub(super) fn told(messages: &Messages, limits: HistoryLimits) -> Told {
+    let rounds = rounds(messages);
+    let total: usize = rounds.iter().map(|round| round.items.len()).sum();
+    let (mut items, mut bytes, mut from) = (0, 0, rounds.len());
+    for (at, round) in rounds.iter().enumerate().rev() {
+        items += round.items.len();
+        bytes += round.items.iter().map(size).sum::<usize>();
+        if items > limits.items || bytes.div_ceil(BYTES_PER_TOKEN) > limits.tokens {
+            break;
+        }
+        from = at;
+    }
+    if from > 0 {
+        // An answer without its question would only puzzle.
+        let question = rounds[from..].iter().position(|round| round.is_users);
+        from = question.map_or(rounds.len(), |at| from + at);
+    }
+    let items: Vec<_> = rounds.into_iter().skip(from).flat_map(|round| round.items).collect();
+    Told { left_out: total - items.len(), items }
+}
+
+/// The conversation in short, for a model that takes no history: so many bytes of its end.
+pub(super) fn digest(items: &[HistoryItem], max_bytes: usize) -> (String, usize) {
+    let mut lines = Vec::new();
+    let mut bytes = 0;
+    for item in items.iter().rev() {
+        let line = match item {
+            HistoryItem::Message { role: HistoryRole::User, text } => format!("User: {text}"),
+            HistoryItem::Message { role: HistoryRole::Agent, text } => format!("You: {text}"),
+            HistoryItem::Tool { call, response } => {
+                let (args, output) = (json!(call.args), json!(response));
+                format!("You called {} with {args}; it returned {output}", call.name)
+            }
+            _ => continue,
+        };
+        bytes += line.len() + 1;
+        if bytes > max_bytes {
+            break;
+        }
+        lines.push(line);
+    }
+    lines.reverse();
+    (lines.join("\n"), lines.len())
+}
+
+/// What is told as a whole or not at all.
+struct Round {
+    items: Vec<HistoryItem>,
+    is_users: bool,
+}
+
+fn rounds(messages: &Messages) -> Vec<Round> {
+    let mut outputs = Outputs::of(messages);
+    let mut rounds = Vec::new();
+    for message in messages.iter() {
+        let role = match message.role {
+            Role::User => HistoryRole::User,
+            Role::Model => HistoryRole::Agent,
+            // The host's own words are in the instructions; outputs stand with their calls.
+            Role::System | Role::Tool => continue,
+        };
+        let mut items = Vec::new();
+        let text = said(message);
+        if !text.is_empty() {
+            items.push(HistoryItem::Message { role, text });
+        }
+        for (_, request) in message.tool_requests() {
+            let response = outputs.take(request);
+            items.push(HistoryItem::Tool { call: call(request), response });
+        }
+        if !items.is_empty() {
+            rounds.push(Round { items, is_users: role == HistoryRole::User });
+        }
+    }
+    rounds
+}
+
+/// The words of a message that somebody said.
+fn said(message: &Message) -> String {
+    let said = message.content.iter().filter(|part| !is_note(part));
+    let text: String = said.filter_map(|part| part.as_text()).collect();
+    text.trim().to_owned()
+}
+
+/// The outputs of a conversation by call. An id may come again in later turns: each request takes the
+/// first output that is left.
+struct Outputs<'a>(HashMap<(&'a str, &'a str), Vec<&'a ToolResponse>>);
+
+impl<'a> Outputs<'a> {
+    fn of(messages: &'a Messages) -> Self {
+        let mut outputs: HashMap<_, Vec<_>> = HashMap::new();
+        let newest_first: Vec<_> = messages.iter().collect();
+        for message in newest_first.into_iter().rev() {
+            for (part, response) in message.tool_responses() {
+                if !part.is_partial() {
+                    let key = (&*response.name, response.id.as_deref().unwrap_or_default());
+                    outputs.entry(key).or_default().push(response);
+                }
+            }
+        }
+        Self(outputs)
+    }
+
+    fn take(&mut self, request: &'a ToolRequest) -> JsonObject {
+        let key = (&*request.name, request.id.as_deref().unwrap_or_default());
+        let response = self.0.get_mut(&key).and_then(Vec::pop);
+        match response.map(|response| response.output.clone().unwrap_or_default()) {
+            Some(Value::Object(output)) => output,
+            Some(output) => JsonObject::from_iter([("output".to_owned(), output)]),
+            None => JsonObject::from_iter([("error".to_owned(), UNANSWERED.into())]),
+        }
+    }
+}
+
+fn call(request: &ToolRequest) -> ToolCall {
+    let args = match &request.input {
+        Some(Value::Object(args)) => args.clone(),
+        None | Some(Value::Null) => JsonObject::new(),
+        Some(other) => JsonObject::from_iter([("input".to_owned(), other.clone())]),
+    };
+    let id: Arc<str> = request.id.clone().unwrap_or_default();
+    ToolCall { id, name: request.name.clone(), args }
+}
+
+/// About how many bytes of text an item is.
+fn size(item: &HistoryItem) -> usize {
+    match item {
+        HistoryItem::Message { text, .. } => text.len(),
+        HistoryItem::Tool { call, response } => {
+            call.name.len() + json!(call.args).to_string().len() + json!(response).to_string().len()
+        }
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use antiphon_agent::Part;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn request(id: &str) -> Part {
+        Part::tool_request("clock", Some(id.into()), json!({ "zone": id }))
+    }
+
+    fn output(id: &str) -> Part {
+        Part::tool_response("clock", Some(id.into()), json!("noon"))
+    }
+
+    fn told_of(messages: Vec<Message>) -> Vec<HistoryItem> {
+        let messages = messages.into_iter().map(Arc::new).collect();
+        told(&messages, HistoryLimits::default()).items
+    }
+
+    #[test]
+    fn each_call_is_told_with_its_own_output() {
+        // The same id in two turns, and an output that came after other words.
+        let items = told_of(vec![
+            Message::new(Role::Model, vec![Part::text("Let me see."), request("a")]),
+            Message::new(Role::Tool, vec![output("a")]),
+            Message::new(Role::Model, vec![request("a"), request("b")]),
+            Message::model("One moment."),
+            Message::new(Role::Tool, vec![output("b")]),
+        ]);
+        let outputs: Vec<_> = items
+            .iter()
+            .filter_map(|item| match item {
+                HistoryItem::Tool { call, response } => {
+                    Some((call.id.to_string(), response.contains_key("output")))
+                }
+                _ => None,
+            })
+            .collect();
+        assert_eq!(outputs, [("a".into(), true), ("a".into(), false), ("b".into(), true)]);
+        assert_eq!(items.len(), 5);
+    }
+
+    #[test]
+    fn what_cannot_be_said_is_left_out() {
+        let items = told_of(vec![
+            Message::system("Be kind."),
+            Message::new(Role::User, vec![Part::media("data:image/png;base64,", None)]),
+            Message::new(Role::User, vec![Part::text("Look. "), Part::data(json!({ "x": 1 }))]),
+            Message::new(Role::Model, vec![Part::reasoning("hm"), Part::text("I see.")]),
+        ]);
+        let message = |role, text: &str| HistoryItem::Message { role, text: text.into() };
+        let expected = [message(HistoryRole::User, "Look."), message(HistoryRole::Agent, "I see.")];
+        assert_eq!(items, expected);
+    }
+
+    #[test]
+    fn a_digest_is_the_end_of_the_conversation() {
+        let items = told_of(vec![
+            Message::user("What time is it?"),
+            Message::new(Role::Model, vec![request("a")]),
+            Message::new(Role::Tool, vec![output("a")]),
+            Message::model("Noon."),
+        ]);
+        let (text, lines) = digest(&items, 90);
+        let call = r#"You called clock with {"zone":"a"}; it returned {"output":"noon"}"#;
+        assert_eq!((text, lines), (format!("{call}\nYou: Noon."), 2));
+    }
+
+    fn message() -> impl Strategy<Value = Message> {
+        let text = prop_oneof![Just(""), Just("a"), Just("some words that are longer")];
+        (0..3, text, 0..3usize).prop_map(|(role, text, calls)| match role {
+            0 => Message::user(text),
+            1 => Message::model(text),
+            _ => Message::new(Role::Model, (0..calls).map(|n| request(&n.to_string())).collect()),
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_told_is_an_end_within_bounds_that_begins_with_the_user(
+            messages in prop::collection::vec(message(), 0..40),
+            items in 0..30usize,
+            tokens in 0..200usize,
+        ) {
+            let messages: Messages = messages.into_iter().map(Arc::new).collect();
+            let all = told(&messages, HistoryLimits::new(usize::MAX, usize::MAX));
+            prop_assert_eq!(all.left_out, 0);
+            let cut = told(&messages, HistoryLimits::new(items, tokens));
+            prop_assert!(cut.items.len() <= items);
+            let bytes: usize = cut.items.iter().map(size).sum();
+            prop_assert!(bytes <= tokens * BYTES_PER_TOKEN);
+            prop_assert_eq!(&all.items[cut.left_out..], &cut.items[..]);
+            if cut.left_out > 0 && let Some(first) = cut.items.first() {
+                let users = matches!(first, HistoryItem::Message { role: HistoryRole::User, .. });
+                prop_assert!(users);
+            }
+        }
+    }
+}

@@ -1,0 +1,449 @@
+//! From what a session tells to the messages of its turns, and when a turn is over.
+//!
+//! Pure: whoever drives it hands events in with the time, and takes out what is to be committed.
+
+mod message;
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::VecDeque,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use antiphon_agent::{
+    Message, Outcome, RuntimeError,
+    types::{JsonObject, Status, ToolArguments, ToolCallRequest},
+};
+use serde_json::{Value, json};
+
+use self::message::Speaker;
+use crate::session::{EndReason, EventKind, Heard, SessionEvent, SessionState};
+
+pub use self::message::VOICE;
+pub(super) use self::message::is_note;
+
+/// A turn that is over is committed this long after that at the latest, although words of it are
+/// missing.
+const SETTLE: Duration = Duration::from_secs(5);
+/// Calls that may have been asked for without anything more being told of them.
+const MAX_REQUESTED: usize = 256;
+/// The output of a call that never got one.
+const NO_OUTPUT: &str = "the session ended before the tool had an output";
+
+/// The turns of a session as they are told.
+///
+/// What was said and done waits as entries. A turn is over when the session says so and the user's
+/// words are there; after an interruption, once the next turn begins; and in any case some seconds
+/// after nothing more happens. All entries are committed then, but for calls that have no output yet:
+/// request and output go into one commit. What is told of a turn that was committed already stands in
+/// the next commit, marked as late.
+#[derive(Debug)]
+pub(super) struct Turns {
+    speaker: Speaker,
+    /// The provider tells the user's words, so that they are worth waiting for.
+    transcripts: bool,
+    entries: Vec<Entry>,
+    requested: VecDeque<ToolCallRequest>,
+    finished: VecDeque<Finished>,
+    phase: Phase,
+    /// The newest turn.
+    number: u64,
+    /// The newest turn of which something was committed.
+    committed: u64,
+    /// The user's words of the newest turn are complete.
+    user_is_done: bool,
+    listening: bool,
+    playing: bool,
+    latency_ms: Option<u64>,
+    /// What the provider said went wrong in this turn.
+    failure: Option<String>,
+    /// Counts calls and the rounds that they make up.
+    calls: u64,
+    round: u64,
+    round_is_answered: bool,
+    settle_at: Option<Instant>,
+}
+
+/// How far the newest turn is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// None goes on.
+    Quiet,
+    /// It goes on.
+    Going,
+    /// It was interrupted: more may be told of it.
+    Interrupted,
+    /// It is answered, and the user's words are missing.
+    Answered,
+}
+
+/// Something that is to be committed.
+#[derive(Debug)]
+pub(super) struct Finished {
+    /// The newest turn in it.
+    pub(super) turn: u64,
+    pub(super) messages: Vec<Message>,
+    /// Why the turn failed, or was stopped.
+    pub(super) error: Option<RuntimeError>,
+}
+
+/// Something that was said or done.
+#[derive(Debug)]
+struct Entry {
+    turn: u64,
+    t_ms: u64,
+    /// The turn that it belongs to was committed before.
+    late: bool,
+    content: Content,
+}
+
+#[derive(Debug)]
+enum Content {
+    User { text: String },
+    Agent(Said),
+    Call(Call),
+}
+
+/// What the agent said.
+#[derive(Debug)]
+struct Said {
+    /// What was heard.
+    text: String,
+    interrupted: bool,
+    /// All of it, where that is more.
+    generated: Option<String>,
+    heard: Option<Heard>,
+    latency_ms: Option<u64>,
+}
+
+/// A call, from when somebody was told of it.
+#[derive(Debug)]
+struct Call {
+    id: Arc<str>,
+    name: Arc<str>,
+    /// As the model asked for it.
+    input: Value,
+    /// The approved arguments, where they are others.
+    approved: Option<JsonObject>,
+    /// The place of the call among all.
+    number: u64,
+    /// Calls of one round are asked for by one message.
+    round: u64,
+    /// The session, or the host, works on it.
+    runs: bool,
+    output: Option<(JsonObject, Outcome)>,
+}
+
+impl Turns {
+    /// `transcripts`: the provider tells the user's words.
+    pub(super) fn new(transcripts: bool) -> Self {
+        Self {
+            speaker: Speaker::default(),
+            transcripts,
+            entries: Vec::new(),
+            requested: VecDeque::new(),
+            finished: VecDeque::new(),
+            phase: Phase::Quiet,
+            number: 0,
+            committed: 0,
+            user_is_done: false,
+            listening: false,
+            playing: false,
+            latency_ms: None,
+            failure: None,
+            calls: 0,
+            round: 0,
+            round_is_answered: true,
+            settle_at: None,
+        }
+    }
+
+    /// The model asks for a tool in this turn; [`Turns::poll`] afterwards. What it gave as arguments is
+    /// not told again.
+    pub(super) fn requested(&mut self, turn: u64, request: &ToolCallRequest) {
+        if turn > self.number {
+            self.begin_turn(turn);
+        }
+        if self.requested.iter().any(|known| known.id == request.id) {
+            return;
+        }
+        if self.requested.len() == MAX_REQUESTED {
+            self.requested.pop_front();
+        }
+        self.requested.push_back(request.clone());
+    }
+
+    /// Takes an event in; [`Turns::poll`] afterwards.
+    pub(super) fn handle(&mut self, event: &SessionEvent, now: Instant) {
+        if event.turn > self.number {
+            self.begin_turn(event.turn);
+        }
+        let before = self.entries.len();
+        let phase = self.phase;
+        let mut told = false;
+        match &event.kind {
+            EventKind::SessionStarted { provider, model, .. } => {
+                self.speaker = Speaker::new(provider.clone(), model.clone());
+            }
+            EventKind::State { state } => self.listening = *state == SessionState::Listening,
+            EventKind::UserTranscript { done: false, .. } if event.turn == self.number => {
+                self.user_is_done = false;
+            }
+            EventKind::UserMessage { text } => self.on_user_message(event, text),
+            EventKind::AgentMessage { text, interrupted, generated, heard } => {
+                self.add(
+                    event,
+                    Content::Agent(Said {
+                        text: text.clone(),
+                        interrupted: *interrupted,
+                        generated: generated.clone(),
+                        heard: *heard,
+                        latency_ms: None,
+                    }),
+                );
+            }
+            EventKind::PlaybackStarted => self.playing = true,
+            EventKind::PlaybackFinished => self.playing = false,
+            EventKind::ToolCall { id, name, args } | EventKind::HostToolCall { id, name, args } => {
+                let call = self.call(event, id, name);
+                call.runs = true;
+                if call.input.as_object() != Some(args) {
+                    call.approved = Some(args.clone());
+                }
+            }
+            EventKind::ToolConfirm { id, name, .. } => self.call(event, id, name).runs = false,
+            EventKind::ToolResult { id, name, response, outcome, .. } => {
+                self.on_output(event, id, name, response, *outcome);
+                told = true;
+            }
+            EventKind::Error { kind, message } if &**kind == "provider" => {
+                self.failure.get_or_insert_with(|| message.clone());
+            }
+            EventKind::Interrupted if self.phase == Phase::Going => {
+                self.phase = Phase::Interrupted;
+            }
+            EventKind::TurnFinished { latency_ms } => {
+                self.latency_ms = *latency_ms;
+                self.phase = Phase::Answered;
+            }
+            EventKind::SessionEnded { reason, .. } => return self.end(reason),
+            _ => {}
+        }
+        if self.phase == Phase::Answered && (self.user_is_done || !self.transcripts) {
+            let error = self.failure_of_turn();
+            return self.commit(error);
+        }
+        let told = told || self.entries.len() != before || self.phase != phase;
+        self.set_deadline(told, now);
+    }
+
+    /// The next turn to be committed.
+    pub(super) fn poll(&mut self) -> Option<Finished> {
+        self.finished.pop_front()
+    }
+
+    /// When to call [`Turns::timeout`].
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.settle_at
+    }
+
+    /// The instant that [`Turns::deadline`] named is reached.
+    pub(super) fn timeout(&mut self, now: Instant) {
+        if self.settle_at.is_some_and(|at| at <= now) {
+            let error = if self.phase == Phase::Answered { self.failure_of_turn() } else { None };
+            let goes_on = self.phase == Phase::Going;
+            self.commit(error);
+            if goes_on {
+                self.phase = Phase::Going;
+            }
+        }
+    }
+
+    fn begin_turn(&mut self, number: u64) {
+        // Words that got no answer are part of the next turn, which answers them.
+        if matches!(self.phase, Phase::Interrupted | Phase::Answered) {
+            self.commit(None);
+        }
+        self.number = number;
+        self.phase = Phase::Going;
+        self.user_is_done = false;
+        self.failure = None;
+    }
+
+    fn on_user_message(&mut self, event: &SessionEvent, text: &str) {
+        self.user_is_done |= event.turn == self.number;
+        let entry = self.entry(event, Content::User { text: text.to_owned() });
+        // The user's words often come after what they led to, and stand before it.
+        let answers = |known: &Entry| {
+            known.turn >= event.turn && !matches!(known.content, Content::User { .. })
+        };
+        let at = self.entries.iter().position(answers).unwrap_or(self.entries.len());
+        self.entries.insert(at, entry);
+    }
+
+    /// The open call of this id, which begins here where nothing was told of it before.
+    fn call(&mut self, event: &SessionEvent, id: &Arc<str>, name: &Arc<str>) -> &mut Call {
+        let at = self.open_call(id).unwrap_or_else(|| {
+            let call = self.new_call(id, name);
+            self.add(event, Content::Call(call));
+            self.entries.len() - 1
+        });
+        match &mut self.entries[at].content {
+            Content::Call(call) => call,
+            _ => unreachable!("both ways lead to a call"),
+        }
+    }
+
+    fn open_call(&self, id: &str) -> Option<usize> {
+        self.entries.iter().rposition(|entry| {
+            matches!(&entry.content, Content::Call(call) if *call.id == *id && call.output.is_none())
+        })
+    }
+
+    fn new_call(&mut self, id: &Arc<str>, name: &Arc<str>) -> Call {
+        let asked = self.requested.iter().position(|request| request.id == *id);
+        let request = asked.and_then(|at| self.requested.remove(at));
+        let input = request.map_or_else(|| json!({}), |request| input_of(request.arguments));
+        if std::mem::take(&mut self.round_is_answered) {
+            self.round += 1;
+        }
+        self.calls += 1;
+        Call {
+            id: id.clone(),
+            name: name.clone(),
+            input,
+            approved: None,
+            number: self.calls,
+            round: self.round,
+            runs: false,
+            output: None,
+        }
+    }
+
+    fn on_output(
+        &mut self,
+        event: &SessionEvent,
+        id: &Arc<str>,
+        name: &Arc<str>,
+        response: &JsonObject,
+        outcome: Outcome,
+    ) {
+        let call = self.call(event, id, name);
+        call.output = Some((response.clone(), outcome));
+        call.runs = false;
+        self.round_is_answered = true;
+        // What was said while the tool ran stands before its round.
+        let settled = self.entries.iter().rposition(|entry| {
+            matches!(&entry.content, Content::Call(call) if call.id == *id && call.output.is_some())
+        });
+        if let Some(at) = settled {
+            let mut entry = self.entries.remove(at);
+            entry.late = self.is_late(entry.turn);
+            self.entries.push(entry);
+        }
+    }
+
+    fn add(&mut self, event: &SessionEvent, content: Content) {
+        let entry = self.entry(event, content);
+        self.entries.push(entry);
+    }
+
+    fn entry(&self, event: &SessionEvent, content: Content) -> Entry {
+        let late = self.is_late(event.turn);
+        Entry { turn: event.turn, t_ms: event.t_ms, late, content }
+    }
+
+    /// Whether the turn is committed. Before the first there is none that could be.
+    fn is_late(&self, turn: u64) -> bool {
+        turn != 0 && turn <= self.committed
+    }
+
+    fn set_deadline(&mut self, told: bool, now: Instant) {
+        let complete = self.entries.iter().any(Entry::is_complete);
+        let works = self.playing || self.entries.iter().any(Entry::runs);
+        // A turn that nobody works on any more was given up.
+        let waits = complete && (self.phase != Phase::Going || self.listening && !works);
+        self.settle_at = match self.settle_at {
+            _ if !waits => None,
+            Some(at) if !told => Some(at),
+            _ => Some(now + SETTLE),
+        };
+    }
+
+    /// Why a turn to which the agent said nothing failed, if it did.
+    fn failure_of_turn(&mut self) -> Option<RuntimeError> {
+        let answered = self.entries.iter().any(|entry| match &entry.content {
+            Content::Agent(_) => true,
+            Content::Call(call) => matches!(call.output, Some((_, Outcome::Success))),
+            Content::User { .. } => false,
+        });
+        let message = self.failure.take().filter(|_| !answered)?;
+        Some(RuntimeError::new(Status::Unavailable, message))
+    }
+
+    fn end(&mut self, reason: &EndReason) {
+        for entry in &mut self.entries {
+            if let Content::Call(call) = &mut entry.content
+                && call.output.is_none()
+            {
+                let output = JsonObject::from_iter([("error".to_owned(), NO_OUTPUT.into())]);
+                call.output = Some((output, Outcome::Cancelled));
+            }
+        }
+        let error = match (self.phase, reason) {
+            (Phase::Going, EndReason::Limit { .. }) => {
+                Some(RuntimeError::LimitReached(reason.to_string()))
+            }
+            (Phase::Going, EndReason::ProviderClosed { .. } | EndReason::Failed { .. }) => {
+                Some(RuntimeError::new(Status::Unavailable, reason.to_string()))
+            }
+            (Phase::Going, _) => Some(RuntimeError::Cancelled(reason.to_string())),
+            _ => None,
+        };
+        self.commit(error);
+    }
+
+    /// Whatever is complete is to be committed, and no turn goes on.
+    fn commit(&mut self, error: Option<RuntimeError>) {
+        (self.phase, self.settle_at) = (Phase::Quiet, None);
+        let (mut complete, open): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.entries).into_iter().partition(Entry::is_complete);
+        self.entries = open;
+        let latency_ms = self.latency_ms.take();
+        if complete.is_empty() {
+            return;
+        }
+        let first_said = complete.iter_mut().find_map(|entry| match &mut entry.content {
+            Content::Agent(said) if entry.turn == self.number => Some(said),
+            _ => None,
+        });
+        if let Some(said) = first_said {
+            said.latency_ms = latency_ms;
+        }
+        let messages = message::messages(complete, &self.speaker);
+        self.committed = self.number;
+        self.finished.push_back(Finished { turn: self.number, messages, error });
+    }
+}
+
+impl Entry {
+    fn is_complete(&self) -> bool {
+        !matches!(&self.content, Content::Call(call) if call.output.is_none())
+    }
+
+    fn runs(&self) -> bool {
+        matches!(&self.content, Content::Call(call) if call.runs)
+    }
+}
+
+/// What the model gave as arguments; text that is no JSON stays text.
+fn input_of(arguments: ToolArguments) -> Value {
+    match arguments {
+        ToolArguments::Object(object) => Value::Object(object),
+        ToolArguments::Json(text) if text.trim().is_empty() => json!({}),
+        ToolArguments::Json(text) => serde_json::from_str(&text).unwrap_or(Value::String(text)),
+    }
+}

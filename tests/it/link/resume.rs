@@ -1,0 +1,209 @@
+//! Going on from what was said before.
+
+use antiphon::{
+    agent::{AgentInit, Invoke, Prompt, PromptAgent},
+    live::{HistoryItem, HistoryRole},
+    session::*,
+};
+use antiphon_testkit::{ScriptedModel, ScriptedProvider};
+use serde_json::json;
+
+use super::*;
+use crate::rig::*;
+
+fn user(text: &str) -> HistoryItem {
+    HistoryItem::Message { role: HistoryRole::User, text: text.into() }
+}
+
+fn said(text: &str) -> HistoryItem {
+    HistoryItem::Message { role: HistoryRole::Agent, text: text.into() }
+}
+
+/// How the session was told to go on.
+fn resumed(events: &[EventKind]) -> Option<&ResumedFrom> {
+    events.iter().find_map(|kind| match kind {
+        EventKind::SessionResumed(resumed) => Some(resumed),
+        _ => None,
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resumed_session_tells_the_provider_what_was_heard_before() {
+    let agent = plain();
+    let mut rig = linked(&agent, |builder| builder.resume("s")).await;
+    assert_eq!(resumed(&rig.now().await), None, "there is nothing to go on from");
+    rig.user_says("u1", "Tell me a story.").reply("r1");
+    for word in ["Once ", "upon ", "a ", "time."] {
+        rig.words("r1", word).audio("r1", 500);
+    }
+    rig.settle().await;
+    rig.speaker.play(1_000 * PER_MS);
+    rig.settle().await;
+    rig.session.interrupt().unwrap();
+    rig.done_as("r1", antiphon::live::ReplyOutcome::Cancelled);
+    rig.committed(&agent).await;
+    let last = rig.turn(&agent, "Another.", "Once more.").await;
+    rig.session.stop();
+    rig.end().await;
+
+    let mut rig = linked(&agent, |builder| builder.resume("s")).await;
+    let history = rig.provider.requests()[0].history.clone();
+    let before =
+        [user("Tell me a story."), said("Once upon"), user("Another."), said("Once more.")];
+    assert_eq!(history, before);
+    let events = rig.now().await;
+    assert!(matches!(events[0], EventKind::SessionStarted { .. }));
+    let told = resumed(&events[1..2]).unwrap();
+    assert_eq!(told.snapshot_id, Some(last.snapshot_id.clone()));
+    assert_eq!((told.restored, told.items, told.left_out), (Restored::Full, 4, 0));
+    let next = rig.turn(&agent, "Go on.", "The end.").await;
+    assert_eq!(next.parent_id, Some(last.snapshot_id));
+    assert_eq!(next.state.unwrap().messages.len(), 6);
+    // A connection that is lost later is told all of it, too.
+    rig.far.close(1011, "gone");
+    rig.until(|kind| matches!(kind, EventKind::Reconnecting { .. })).await;
+    rig.provider.far_end().await;
+    let history = rig.provider.requests()[1].history.clone();
+    assert_eq!(history[..4], before);
+    assert_eq!(history[4..], [user("Go on."), said("The end.")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_is_started_again_goes_on() {
+    let agent = plain();
+    let (session, provider, config, idle, speaker) =
+        Setup::new().build(|builder| builder.agent(&agent)).ready();
+    let events = session.events();
+    session.start(config.clone(), idle).await.unwrap();
+    let far = provider.far_end().await;
+    let mut rig = Rig { provider, session, far, speaker, events };
+    let first = rig.turn(&agent, "Hello.", "Good day.").await;
+    rig.session.shutdown(SECOND).await.unwrap();
+    rig.events = rig.session.events();
+    rig.session.start(config, idle).await.unwrap();
+    rig.far = rig.provider.far_end().await;
+    assert_eq!(rig.provider.requests()[1].history.len(), 2);
+    let second = rig.turn(&agent, "And now?", "Still good.").await;
+    assert_eq!(second.parent_id, Some(first.snapshot_id));
+}
+
+#[tokio::test(start_paused = true)]
+async fn resuming_an_earlier_snapshot_is_a_branch_and_both_live() {
+    let agent = plain();
+    let mut rig = linked(&agent, |builder| builder.resume("s")).await;
+    let root = rig.turn(&agent, "Hello.", "Good day.").await;
+    let left = rig.turn(&agent, "Left.", "To the left.").await;
+    let from = root.snapshot_id.clone();
+    let mut branch = linked(&agent, |builder| builder.resume_snapshot(from)).await;
+    assert_eq!(&*branch.session.session_id(), "s");
+    assert_eq!(branch.provider.requests()[0].history.len(), 2);
+    let right = branch.turn(&agent, "Right.", "To the right.").await;
+    assert_eq!((&right.parent_id, &left.parent_id), (&left.parent_id, &Some(root.snapshot_id)));
+    assert_eq!(lines(&right)[2..], ["user: Right.", "model: To the right."]);
+    let more = rig.turn(&agent, "On.", "Further left.").await;
+    assert_eq!(more.parent_id, Some(left.snapshot_id));
+    // Started again, a branch goes on from its own end.
+    branch.session.shutdown(SECOND).await.unwrap();
+    branch.events = branch.session.events();
+    branch.session.start(antiphon::live::LiveConfig::new(), IdleConfig::OFF).await.unwrap();
+    branch.far = branch.provider.far_end().await;
+    let on = branch.turn(&agent, "On.", "Further right.").await;
+    assert_eq!(on.parent_id, Some(right.snapshot_id));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_conversation_goes_from_voice_to_text_and_back() {
+    let model = ScriptedModel::new([antiphon_testkit::ModelTurn::says("In writing.")]);
+    let prompt = Prompt::builder("clerk").system("You are a clerk.").build().unwrap();
+    let agent: Agent = PromptAgent::inline(prompt)
+        .model(model.shared())
+        .agent("clerk")
+        .unwrap()
+        .store(InMemorySessionStore::new())
+        .build();
+    let mut rig = linked(&agent, |builder| builder.resume("s")).await;
+    assert_eq!(rig.config().instructions.as_deref(), Some("You are a clerk."));
+    rig.turn(&agent, "Hello.", "Good day.").await;
+    rig.session.shutdown(SECOND).await.unwrap();
+
+    let written = agent.run_text(&cx(), "And in text?", AgentInit::session("s")).await.unwrap();
+    assert_eq!(written.message.unwrap().joined_text(), "In writing.");
+    let asked: Vec<_> =
+        model.requests()[0].messages.iter().map(|message| message.joined_text()).collect();
+    assert_eq!(asked[asked.len() - 3..], ["Hello.", "Good day.", "And in text?"]);
+
+    let mut rig = linked(&agent, |builder| builder.resume("s")).await;
+    let told = [user("Hello."), said("Good day."), user("And in text?"), said("In writing.")];
+    assert_eq!(rig.provider.requests()[0].history, told);
+    let last = rig.turn(&agent, "Back again.", "Welcome.").await;
+    assert_eq!(last.parent_id, written.snapshot_id);
+    assert_eq!(last.state.unwrap().messages.len(), 6);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_conversation_is_cut_at_words_of_the_user() {
+    let agent = plain();
+    let mut rig = linked(&agent, |builder| builder.resume("s")).await;
+    for n in 0..4 {
+        rig.turn(&agent, &format!("Question {n}"), &format!("Answer {n}")).await;
+    }
+    rig.session.shutdown(SECOND).await.unwrap();
+    let limits = HistoryLimits::new(5, 1_000);
+    let mut rig = linked(&agent, |builder| builder.resume("s").history(limits)).await;
+    let history = rig.provider.requests()[0].history.clone();
+    let told = [user("Question 2"), said("Answer 2"), user("Question 3"), said("Answer 3")];
+    assert_eq!(history, told);
+    let events = rig.now().await;
+    let told = resumed(&events).unwrap();
+    assert_eq!((told.restored, told.items, told.left_out), (Restored::Cut, 4, 4));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_provider_without_history_is_told_in_its_instructions() {
+    let agent = plain();
+    let mut rig = linked(&agent, |builder| builder.resume("s")).await;
+    rig.turn(&agent, "Hello.", "Good day.").await;
+    rig.session.shutdown(SECOND).await.unwrap();
+    let setup = Setup::able(|able| able.history = false);
+    let mut rig = setup.build(|builder| builder.agent(&agent).resume("s")).start().await;
+    assert!(rig.provider.requests()[0].history.is_empty());
+    let instructions = rig.config().instructions.unwrap();
+    assert!(instructions.starts_with("You are a clerk."), "{instructions}");
+    assert!(instructions.ends_with("User: Hello.\nYou: Good day."), "{instructions}");
+    let events = rig.now().await;
+    let told = resumed(&events).unwrap();
+    assert_eq!((told.restored, told.items, told.left_out), (Restored::Digest, 2, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_that_nobody_answered_are_told_as_such() {
+    // A text turn that waits for somebody leaves one.
+    let agent = plain();
+    let invocation = agent.open(&cx(), AgentInit::session("s")).await.unwrap();
+    let turn = invocation.begin_turn().unwrap();
+    turn.append(Message::user("Pay."));
+    let call =
+        antiphon::agent::Part::tool_request("pay", Some("c1".into()), json!({ "amount": 5 }));
+    turn.append(Message::new(Role::Model, vec![call]));
+    let result = antiphon::agent::TurnResult::default();
+    turn.seal(Ok(result)).write().await;
+    let rig = linked(&agent, |builder| builder.resume("s")).await;
+    let history = rig.provider.requests()[0].history.clone();
+    let [_, HistoryItem::Tool { call, response }] = &history[..] else { panic!("{history:?}") };
+    assert_eq!((&*call.name, &call.args["amount"]), ("pay", &json!(5)));
+    assert!(response["error"].as_str().unwrap().contains("not known"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_resumed_is_refused_before_anything_connects() {
+    let agent = plain();
+    let provider = ScriptedProvider::default();
+    let (session, _, config, idle, _) = Setup::over(provider.clone())
+        .build(|builder| builder.agent(&agent).resume_snapshot("nowhere"))
+        .ready();
+    let error = session.start(config, idle).await.unwrap_err();
+    assert!(matches!(&error, StartError::Agent(RuntimeError::SnapshotNotFound(_))), "{error:?}");
+    assert_eq!(error.status(), Status::NotFound);
+    assert_eq!(provider.requests().len(), 0);
+    assert_eq!(session.state(), SessionState::Inactive);
+}
