@@ -5,6 +5,7 @@
 mod conversation;
 mod files;
 mod idle;
+mod kept;
 mod program;
 mod sound;
 mod usage;

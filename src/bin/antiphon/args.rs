@@ -76,6 +76,16 @@ pub struct TalkArguments {
     /// A file that keeps the memory (notes) from one conversation to the next.
     #[arg(long, value_name = "FILE")]
     pub memory: Option<PathBuf>,
+    /// Where the conversation is kept, turn by turn: a SQLite file, or a directory (one that is
+    /// there, or a name that ends in `/`).
+    #[arg(long, value_name = "FILE")]
+    pub store: Option<PathBuf>,
+    /// Goes on from this snapshot, or from the latest one of this session.
+    #[arg(long, value_name = "ID", requires = "store")]
+    pub resume: Option<String>,
+    /// Goes on from the latest snapshot in the store.
+    #[arg(long, requires = "store", conflicts_with = "resume")]
+    pub resume_latest: bool,
     /// How to print what happens.
     #[arg(long, value_enum, default_value_t)]
     pub events: EventFormat,
@@ -272,7 +282,7 @@ answer that is under way, and the program when none is.
 Exit status: 0 at the end of the input, 2 for wrong usage, 1 otherwise.";
 
 const SNAPSHOTS_HELP: &str = "\
-A store is what `antiphon chat --store` or an agent of one's own keeps its conversations in. It may \
+A store is what `antiphon talk --store`, `antiphon chat --store` or an agent of one's own keeps its conversations in. It may \
 be in use meanwhile.
 
 Exit status: 0 when it is done, 2 for wrong usage, a store or an id that is not there, 1 otherwise.";
@@ -285,6 +295,9 @@ it listens on until that ends it, with --idle-remind until the reminder was hear
 
 Without --input and --text it uses microphone and loudspeaker when there are any, else questions \
 that come with the program, with the answers in antiphon-talk.wav.
+
+With --store each turn is told as `committed ID` once its snapshot would survive the loss of power; \
+`antiphon snapshots` shows them, and `--resume` goes on from any.
 
 Exit status: 0 after an ordinary end, 2 for wrong usage, 1 otherwise.";
 

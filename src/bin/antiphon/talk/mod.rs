@@ -2,6 +2,7 @@
 
 mod device;
 mod floor;
+mod kept;
 mod plan;
 mod print;
 mod provider;

@@ -15,7 +15,10 @@ use antiphon::{
     session::IdleConfig,
 };
 
-use super::script::{BargeIn, Ending, INPUT_RATE_HZ, Item, Speech};
+use super::{
+    kept::Kept,
+    script::{BargeIn, Ending, INPUT_RATE_HZ, Item, Speech},
+};
 use crate::{
     args::{
         EventFormat, Given, InputArgument, ModelArguments, OutputArgument, Provider, TalkArguments,
@@ -47,6 +50,7 @@ pub struct Plan {
     pub output: Output,
     pub equipment: Equipment,
     pub memory: Option<PathBuf>,
+    pub kept: Option<Kept>,
     pub voice: Option<String>,
     pub idle: IdleConfig,
     pub events: EventFormat,
@@ -157,6 +161,7 @@ impl Plan {
             },
             output,
             equipment,
+            kept: Kept::new(&arguments),
             memory: arguments.memory,
             voice: arguments.voice,
             idle: match (arguments.idle_remind, arguments.idle_stop) {

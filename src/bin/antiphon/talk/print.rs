@@ -74,6 +74,17 @@ fn describe(event: &EventKind) -> Option<String> {
         EventKind::SessionStarted { provider, model, .. } => {
             format!("-- talking with {provider} ({model})")
         }
+        EventKind::SessionResumed(from) => {
+            format!(
+                "-- going on from before: {} of {} messages",
+                from.items,
+                from.items + from.left_out
+            )
+        }
+        EventKind::TurnCommitted { snapshot_id: Some(id), .. } => format!("     committed {id}"),
+        EventKind::TurnCommitted { snapshot_id: None, .. } => {
+            "  !! the turn could not be kept".to_owned()
+        }
         EventKind::State { state: SessionState::Recovering } => {
             "-- connection lost, reconnecting".to_owned()
         }

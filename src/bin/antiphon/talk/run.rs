@@ -55,7 +55,9 @@ pub async fn talk(plan: Plan) -> Result<(), Failure> {
         .registry(toolbox.registry.clone())
         .authorize(policy)
         .memory(memory);
-    if plan.memory.is_some() {
+    if let Some(kept) = &plan.kept {
+        builder = kept.link(builder).await?;
+    } else if plan.memory.is_some() {
         builder = builder.session_id(PERSISTENT_ID);
     }
     if let Some(tape) = &tape {

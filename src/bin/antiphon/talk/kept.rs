@@ -1,0 +1,56 @@
+//! A conversation that is kept, turn by turn.
+
+use std::path::PathBuf;
+
+use antiphon::{
+    agent::{Agent, InvocationContext, Voice},
+    session::SessionBuilder,
+};
+
+use crate::{args::TalkArguments, failure::Failure, store::Store};
+
+/// Where a conversation is kept, and what it goes on from.
+pub struct Kept {
+    store: PathBuf,
+    from: From,
+}
+
+enum From {
+    Nothing,
+    Latest,
+    Id(String),
+}
+
+impl Kept {
+    /// What the command line says of it, if anything.
+    pub fn new(arguments: &TalkArguments) -> Option<Self> {
+        let from = match (&arguments.resume, arguments.resume_latest) {
+            (Some(id), _) => From::Id(id.clone()),
+            (None, true) => From::Latest,
+            (None, false) => From::Nothing,
+        };
+        Some(Self { store: arguments.store.clone()?, from })
+    }
+
+    /// Has each turn of the session kept.
+    pub async fn link(&self, builder: SessionBuilder) -> Result<SessionBuilder, Failure> {
+        let store = Store::open(&self.store).await?;
+        let cx = InvocationContext::new();
+        let from = match &self.from {
+            From::Nothing => None,
+            From::Latest => Some(store.latest(&cx).await?),
+            From::Id(id) => Some(store.find(&cx, id).await?),
+        };
+        // The tools are the session's own, and so are the instructions.
+        let agent: Agent =
+            Agent::custom("talk", |_cx, _responder, runner| async move { Ok(runner.result()) })
+                .voice(Voice::new(""))
+                .shared_store(store.shared())
+                .build();
+        let builder = builder.agent(&agent);
+        Ok(match from {
+            Some(from) => builder.resume_snapshot(from.snapshot_id),
+            None => builder,
+        })
+    }
+}
