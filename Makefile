@@ -28,6 +28,7 @@ soak:
 
 bench:
 	cargo bench --locked --features full --bench hot_path
+	cargo bench --locked --features full --bench engine
 	cargo bench --locked --features full --bench offline
 	cargo bench --locked --features full --bench session
 	cargo bench --locked --features full --bench snapshots

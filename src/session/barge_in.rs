@@ -2,11 +2,14 @@
 
 use std::{sync::Arc, time::Duration};
 
+use serde::{Deserialize, Serialize};
+
 /// What happens when the user speaks while the agent does.
 ///
 /// Turns that are taken by hand ([`VoiceActivity::Manual`](antiphon_live::VoiceActivity::Manual))
 /// are never judged: whoever presses the key means to interrupt.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum BargeIn {
     /// The first sound of speech stops the agent. A provider that stops its own replies does. The
@@ -26,7 +29,8 @@ pub enum BargeIn {
 }
 
 /// What becomes of the user's audio while the agent must not be interrupted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum UserAudio {
     /// It is heard, and answered afterwards.
@@ -42,7 +46,8 @@ pub enum UserAudio {
 /// What only consists of [`backchannels`](Self::backchannels), or has no words at all, is no turn of
 /// the user and is not answered. Any other words that did not interrupt are answered after the
 /// agent has spoken.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 #[non_exhaustive]
 pub struct SpeechJudge {
     /// Speech interrupts when it has lasted this long. Zero: at once. Default: 800 ms.

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::{Cost, PriceTable, UserAudio};
 
 /// What happens when the user is silent. `None` switches a timer off.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct IdleConfig {
     /// The agent asks whether the user is still there. Default: 5 minutes.
@@ -34,7 +36,8 @@ impl IdleConfig {
 }
 
 /// Bounds and deadlines of a session.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 #[non_exhaustive]
 pub struct SessionLimits {
     /// How long `authorize_tool_call` may take before the call is denied. `None`: no deadline.
@@ -114,7 +117,8 @@ impl Default for SessionLimits {
 }
 
 /// How something is said or played; [`Default`] is nothing special.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 #[non_exhaustive]
 pub struct SayOptions {
     /// The user's speech does not interrupt it, and this becomes of the speech. `None`, the default:
@@ -170,7 +174,8 @@ impl HistoryLimits {
 }
 
 /// How a lost connection is replaced.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 #[non_exhaustive]
 pub struct ReconnectPolicy {
     /// Attempts before the session fails. 0: never reconnect. Default: 5.

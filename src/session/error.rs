@@ -22,6 +22,9 @@ pub enum StartError {
     /// Connecting failed.
     #[error("connect failed: {0}")]
     Connect(#[source] LiveError),
+    /// It is to be recorded, and the file cannot be made.
+    #[error("the session cannot be recorded: {0}")]
+    Recording(String),
     /// It was stopped while it connected or while the start hook ran.
     #[error("stopped before it had begun")]
     Stopped,
@@ -68,6 +71,7 @@ impl StartError {
             Self::InvalidConfig(_) => Status::InvalidArgument,
             Self::Agent(error) => error.status(),
             Self::Connect(error) => error.status(),
+            Self::Recording(_) => Status::FailedPrecondition,
             Self::Stopped => Status::Cancelled,
             Self::Ended(reason) => reason.status(),
         }

@@ -7,7 +7,7 @@ use antiphon_types::{JsonObject, Status, Usage};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::Cost;
+use super::{Cost, TimeStats};
 
 /// One event of a session.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -389,7 +389,7 @@ impl fmt::Display for SessionState {
 }
 
 /// Why a session ended.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "reason", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum EndReason {
@@ -474,6 +474,13 @@ pub struct SessionStats {
     pub tool_calls: u64,
     /// Of these, refused by policy.
     pub tool_denials: u64,
+    /// From the end of the user's speech, or words, to the first sound of the answer.
+    pub answer_time: TimeStats,
+    /// From the beginning of the user's speech, by its place in the audio where the provider tells
+    /// it, to the silence of the agent: detection, network, and the judging of the speech.
+    pub barge_in_time: TimeStats,
+    /// From the start of a tool to its output; not of calls that the host answers.
+    pub tool_time: TimeStats,
     /// Connections after the first.
     pub reconnects: u64,
     /// Milliseconds of the user's audio dropped because the wire was slow.
@@ -489,6 +496,13 @@ pub struct SessionStats {
     pub late_tool_results: u64,
     /// Provider events without a meaning here.
     pub ignored_events: u64,
+    /// Frames of the agent's voice that [`Callbacks::on_audio`](super::Callbacks::on_audio) was too
+    /// slow for.
+    pub callback_frames_dropped: u64,
+    /// Partial transcripts that the callbacks were too slow for.
+    pub callback_partials_dropped: u64,
+    /// Inputs of the session that are missing in its recording, because the disk was too slow.
+    pub unrecorded_inputs: u64,
     /// What it took.
     pub usage: Usage,
     /// What that cost, by [`SessionLimits::prices`](super::SessionLimits::prices).

@@ -75,7 +75,7 @@ pub(crate) trait Conversation: Send {
 }
 
 /// What a first connection is told of the conversation so far.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Seed {
     pub(crate) history: Vec<HistoryItem>,
     pub(crate) told: ResumedFrom,

@@ -18,11 +18,19 @@ mod inside;
 pub(crate) mod journal;
 mod price;
 mod probe;
+pub mod recording;
 mod shared;
+mod statistics;
 mod stream;
 mod whole;
 
-use std::{collections::HashSet, fmt, sync::Arc, time::Duration};
+use std::{
+    collections::HashSet,
+    fmt,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use antiphon_agent::{Authorizer, ExecutorLimits, Memory, ToolExecutor, ToolRegistry};
 use antiphon_live::{
@@ -37,6 +45,7 @@ use self::{
     driver::{Driver, Start},
     engine::{EngineConfig, HostCommand, frame_untrusted},
     journal::{Opened, Opening, called_by},
+    recording::{NewFile, Recording},
     shared::{Parts, Shared},
 };
 
@@ -54,6 +63,7 @@ pub use self::{
     },
     hooks::{Callbacks, DeniedCall, LifecycleHooks, NoCallbacks, NoHooks, SessionContext},
     price::{Cost, PriceTable},
+    statistics::TimeStats,
     stream::EventStream,
 };
 
@@ -136,16 +146,54 @@ impl AgentSession {
             first_generation: 1,
             seed,
         };
+        let recording = self.new_recording().await?;
         let (started, outcome) = oneshot::channel();
-        let (inbox, sink) = self.shared.claim(capabilities.clone())?;
+        let (inbox, sink) = match self.shared.claim(capabilities.clone()) {
+            Ok(claimed) => claimed,
+            Err(error) => {
+                if let Some(NewFile { path, .. }) = recording {
+                    // Of a session that does not begin there is nothing to keep.
+                    let _ = std::fs::remove_file(path);
+                }
+                return Err(error);
+            }
+        };
+        self.shared.set_recording_file(recording.as_ref().map(|file| file.path.clone()));
         let shared = self.shared.clone();
         let journal = conversation.map(|conversation| conversation.journal(&capabilities));
-        let start = Start { shared, inbox, sink, capabilities, engine, executor, journal, started };
+        let start = Start {
+            shared,
+            inbox,
+            sink,
+            capabilities,
+            engine,
+            executor,
+            journal,
+            recording,
+            started,
+        };
         runtime.spawn(Driver::new(start).run());
         let mut unfinished = StopOnDrop::new(&self.shared);
         let result = outcome.await.unwrap_or(Err(StartError::Stopped));
         unfinished.disarm();
         result
+    }
+
+    /// Records every run that starts from now on, each into a file of its own: see
+    /// [`recording`]. A folder alone means a recording without samples.
+    pub fn record(&self, recording: impl Into<Recording>) {
+        self.shared.record(Some(recording.into()));
+    }
+
+    /// Records no run that starts from now on. Default.
+    pub fn record_nothing(&self) {
+        self.shared.record(None);
+    }
+
+    /// The file of the present run, or of the last one, where that is recorded. It is complete once
+    /// the session has ended.
+    pub fn recording_file(&self) -> Option<PathBuf> {
+        self.shared.recording_file()
     }
 
     /// Signals the end; safe anywhere, hooks and tools included.
@@ -399,6 +447,21 @@ impl AgentSession {
             .map_err(|error| SendError::Invalid(format!("no randomness: {error}")))?;
         let text = frame_untrusted(u64::from_le_bytes(nonce), source, lead, output);
         self.prompt(|token| HostCommand::ToolOutput { token, text }).await
+    }
+
+    /// The file of a run that starts, where it is to be recorded.
+    async fn new_recording(&self) -> Result<Option<NewFile>, StartError> {
+        let Some(recording) = self.shared.recording() else { return Ok(None) };
+        let session_id = self.session_id();
+        let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let unix_ms = since_1970.unwrap_or_default().as_millis() as u64;
+        let created =
+            tokio::task::spawn_blocking(move || recording.create(&session_id, unix_ms)).await;
+        match created {
+            Ok(Ok(file)) => Ok(Some(file)),
+            Ok(Err(error)) => Err(StartError::Recording(error.to_string())),
+            Err(error) => Err(StartError::Recording(error.to_string())),
+        }
     }
 
     pub(crate) fn from_parts(parts: Parts) -> Self {

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use antiphon_types::Usage;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// An amount of money, counted in billionths of a unit of its currency.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -39,9 +39,16 @@ impl Serialize for Cost {
     }
 }
 
+impl<'de> Deserialize<'de> for Cost {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        f64::deserialize(deserializer).map(Self::new)
+    }
+}
+
 /// The prices of a model: of a million tokens, or of a minute of audio for providers that count
 /// time. [`Default`] is for nothing; fill in what the provider charges.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 #[non_exhaustive]
 pub struct PriceTable {
     /// Text tokens in that were not read from a cache.

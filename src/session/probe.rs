@@ -6,7 +6,7 @@ use std::{
 };
 
 use antiphon_audio::{Generation, Played, PositionSource};
-use antiphon_live::{Capabilities, LiveConfig, LiveEvent, ReplyId};
+use antiphon_live::{Capabilities, LiveConfig, LiveEvent, ReplyId, ReplyOutcome, TextUpdate};
 use antiphon_types::{AudioFormat, AudioFrame};
 
 use super::{
@@ -24,6 +24,7 @@ pub struct EngineProbe {
     now: Instant,
     generation: Generation,
     played: u64,
+    turns: u64,
 }
 
 impl EngineProbe {
@@ -52,6 +53,7 @@ impl EngineProbe {
             now,
             generation: Generation(0),
             played: 0,
+            turns: 0,
         };
         probe.drain();
         probe.step(Input::Connected { epoch: 1, capabilities });
@@ -88,6 +90,52 @@ impl EngineProbe {
         self.now += Duration::from_millis(20);
         self.step(Input::Host(HostCommand::Audio(frame.clone())));
         std::iter::from_fn(|| self.engine.poll_uplink()).count()
+    }
+
+    /// A whole turn: the user says something, the agent answers in ten pieces of words and fifty
+    /// frames, all of which are heard. How many events that was.
+    pub fn turn(&mut self, frame: &AudioFrame) -> usize {
+        let reply = std::mem::replace(&mut self.reply, ReplyId::from(&*self.turns.to_string()));
+        if self.turns == 0 {
+            let outcome = ReplyOutcome::Completed;
+            self.event(LiveEvent::ReplyDone { reply, outcome, usage: None });
+        }
+        self.turns += 1;
+        self.now += Duration::from_secs(1);
+        self.event(LiveEvent::SpeechStarted { audio_start_ms: None });
+        self.now += Duration::from_secs(1);
+        self.event(LiveEvent::SpeechStopped { audio_end_ms: None });
+        let text = TextUpdate::Final(Some("What time is it?".into()));
+        let item = self.reply.0.clone();
+        self.event(LiveEvent::InputTranscript { item, text, speaker: None });
+        self.event(LiveEvent::ReplyStarted { reply: self.reply.clone(), request: None });
+        let mut samples = 0;
+        for number in 0..50 {
+            let (reply, item) = (self.reply.clone(), self.item.clone());
+            if number % 5 == 0 {
+                let (reply, item) = (reply.clone(), item.clone());
+                let text = TextUpdate::Delta("It is five. ".into());
+                self.event(LiveEvent::OutputTranscript { reply, item, text });
+            }
+            let frame = frame.clone();
+            samples += self.event(LiveEvent::Audio { reply, item, content_index: 0, frame });
+        }
+        let (reply, outcome) = (self.reply.clone(), ReplyOutcome::Completed);
+        self.event(LiveEvent::ReplyDone { reply, outcome, usage: None });
+        self.now += frame.duration() * 50;
+        let heard = Played {
+            generation: self.generation,
+            samples: samples as u64,
+            complete: true,
+            at: self.now,
+            source: PositionSource::DeviceClock,
+        };
+        self.step(Input::Played(heard));
+        4 + 50 + 10 + 2
+    }
+
+    fn event(&mut self, event: LiveEvent) -> usize {
+        self.step(Input::Provider { epoch: 1, event })
     }
 
     fn step(&mut self, input: Input) -> usize {

@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    path::PathBuf,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -21,6 +22,7 @@ use super::{
     feed::Feed,
     inbox::{Inbox, Stop},
     journal::Link,
+    recording::Recording,
     whole::WholeOutputs,
 };
 
@@ -42,6 +44,7 @@ pub(crate) struct Shared {
     pub(crate) whole_outputs: Arc<WholeOutputs>,
     /// Changes only where a start resumes a snapshot, which says whose session it is.
     session_id: Mutex<Arc<str>>,
+    recording: Mutex<RecordingState>,
     sink: Mutex<ParkedSink>,
     live: Mutex<Live>,
     run: watch::Sender<Run>,
@@ -54,6 +57,15 @@ pub(crate) struct Shared {
 pub(crate) struct ParkedSink {
     pub(crate) sink: Option<Box<dyn AudioSink>>,
     pub(crate) next_generation: u64,
+}
+
+/// What is recorded, and where.
+#[derive(Default)]
+struct RecordingState {
+    /// Of runs that begin.
+    wanted: Option<Recording>,
+    /// The file of the present run, or the last one.
+    file: Option<PathBuf>,
 }
 
 /// What can be asked at any time.
@@ -113,6 +125,7 @@ impl Shared {
             barge_in: parts.barge_in,
             events,
             whole_outputs,
+            recording: Mutex::default(),
             sink: Mutex::new(ParkedSink { sink: parts.sink, next_generation: 1 }),
             live: Mutex::default(),
             run,
@@ -149,6 +162,23 @@ impl Shared {
     /// The agent's session is another than was thought.
     pub(crate) fn set_session_id(&self, session_id: Arc<str>) {
         *lock(&self.session_id) = session_id;
+    }
+
+    /// Whether and where runs that begin are recorded.
+    pub(crate) fn record(&self, recording: Option<Recording>) {
+        lock(&self.recording).wanted = recording;
+    }
+
+    pub(crate) fn recording(&self) -> Option<Recording> {
+        lock(&self.recording).wanted.clone()
+    }
+
+    pub(crate) fn set_recording_file(&self, file: Option<PathBuf>) {
+        lock(&self.recording).file = file;
+    }
+
+    pub(crate) fn recording_file(&self) -> Option<PathBuf> {
+        lock(&self.recording).file.clone()
     }
 
     /// Begins a run, unless one is on.

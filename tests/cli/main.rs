@@ -7,5 +7,6 @@ mod files;
 mod idle;
 mod kept;
 mod program;
+mod recorded;
 mod sound;
 mod usage;

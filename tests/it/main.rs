@@ -15,8 +15,10 @@ mod link;
 mod openai;
 #[cfg(feature = "openai")]
 mod peer;
+mod recording;
 mod rig;
 mod robust;
+mod statistics;
 mod trials;
 mod voice_tools;
 #[cfg(feature = "openai")]

@@ -6,10 +6,13 @@ use std::{
 };
 
 use antiphon_types::{AudioFormat, AudioFrame};
+use serde::{Deserialize, Serialize};
 
 /// Names audio in a sink: what is cleared, played and acknowledged carries it. A session counts
 /// generations up; each reply is one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 pub struct Generation(pub u64);
 
 /// How far playout of one generation is.
@@ -28,7 +31,8 @@ pub struct Played {
 }
 
 /// How a sink knows what was heard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum PositionSource {
     /// The device's own clock.

@@ -5,13 +5,16 @@ use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 use antiphon_types::{Sensitivity, ToolDefinition};
 use async_trait::async_trait;
 use secrecy::SecretString;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::LiveError;
 
 /// How a live session is to be. [`Default`] is a session with automatic turn-taking and both
-/// transcripts; every field says what its default means. `Debug` shows no secret.
-#[derive(Clone, Debug, Default)]
+/// transcripts; every field says what its default means. `Debug` shows no secret, and a serialised one has neither
+/// the key nor the source of tokens.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 #[non_exhaustive]
 pub struct LiveConfig {
     /// The canonical id of the provider (`openai`, `google`, `offline`); for factories and
@@ -26,9 +29,11 @@ pub struct LiveConfig {
     /// first, and by default: none.
     pub fallback_model: Option<Arc<str>>,
     /// A long-lived key. Default: none; a provider that needs one refuses to connect.
+    #[serde(skip)]
     pub api_key: Option<SecretString>,
     /// A source of short-lived tokens, asked at every connect; wins over `api_key`.
     /// Default: none.
+    #[serde(skip)]
     pub bearer: Option<BearerSource>,
     /// Overrides the provider's address. Default: the provider's own.
     pub endpoint: Option<String>,
@@ -121,7 +126,8 @@ impl LiveConfig {
 }
 
 /// Who decides when the user has spoken. Never implied by other settings.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum VoiceActivity {
     /// The provider hears it.
     #[default]
@@ -133,7 +139,8 @@ pub enum VoiceActivity {
 }
 
 /// Finer settings of a live session.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 #[non_exhaustive]
 pub struct LivePolicies {
     /// Transcribe the user. Default: on.
@@ -164,7 +171,8 @@ impl Default for LivePolicies {
 }
 
 /// Thinking before speaking. Default: the provider's.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 #[non_exhaustive]
 pub struct Thinking {
     /// `None`: the provider's default.
@@ -178,7 +186,8 @@ pub struct Thinking {
 }
 
 /// How much thinking.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[allow(missing_docs)]
 pub enum ThinkingLevel {
     Off,
@@ -189,7 +198,8 @@ pub enum ThinkingLevel {
 
 /// Shortening of long conversations by the provider. Default: on, from 12,000 to 6,000 tokens,
 /// where the provider can.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 #[non_exhaustive]
 pub struct ContextCompression {
     /// Whether to shorten. Default: yes.
@@ -207,7 +217,8 @@ impl Default for ContextCompression {
 }
 
 /// How speech is detected with [`VoiceActivity::Auto`].
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 #[non_exhaustive]
 pub struct ActivityDetection {
     /// How readily speech begins. Default: medium.
@@ -243,7 +254,8 @@ impl Default for ActivityDetection {
 }
 
 /// What the user's speech does to a reply.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ActivityHandling {
     /// It stops the reply (barge-in).
     #[default]
@@ -253,7 +265,8 @@ pub enum ActivityHandling {
 }
 
 /// What of the audio belongs to the user's turn.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum TurnCoverage {
     /// The provider's default.
     #[default]
@@ -267,7 +280,8 @@ pub enum TurnCoverage {
 }
 
 /// Telling speakers apart, for providers that can. Default: off.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 #[non_exhaustive]
 pub struct SpeakerOptions {
     /// Whether to label speakers.
@@ -277,7 +291,8 @@ pub struct SpeakerOptions {
 }
 
 /// Steps that a conversation goes through, each with its own instructions.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 #[non_exhaustive]
 pub struct WorkflowConfig {
     /// Names the sequence in logs and prompts.
@@ -303,7 +318,8 @@ impl WorkflowConfig {
 }
 
 /// One step of a workflow.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 #[non_exhaustive]
 pub struct WorkflowStep {
     /// Names the step.

@@ -3,9 +3,11 @@
 use std::{sync::Arc, time::Duration};
 
 use antiphon_types::Status;
+use serde::{Deserialize, Serialize};
 
 /// What goes wrong between a session and a provider.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum LiveError {
     /// The provider cannot do this; nothing was sent.

@@ -3,12 +3,13 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use antiphon_types::{AudioFrame, ToolCallRequest, Usage};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{Capabilities, Resumption};
 
 /// Names a reply within its connection. Interned once per reply: clones share.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ReplyId(pub Arc<str>);
 
 impl From<&str> for ReplyId {
@@ -24,7 +25,8 @@ impl fmt::Display for ReplyId {
 }
 
 /// One thing that happened at the provider.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum LiveEvent {
     /// The provider accepted the session. The first event of a connection.
@@ -173,7 +175,8 @@ impl LiveEvent {
 }
 
 /// Says whether text is a piece or the whole, so that nothing is doubled.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum TextUpdate {
     /// To be appended to what came before.
     Delta(String),
@@ -184,7 +187,8 @@ pub enum TextUpdate {
 }
 
 /// How a reply ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ReplyOutcome {
     /// The model said all it wanted, or waits for tools.
@@ -200,7 +204,7 @@ pub enum ReplyOutcome {
 }
 
 /// A recoverable error of the provider.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ErrorInfo {
     /// The provider's code, or a short kind such as `recognizer`.
@@ -233,7 +237,7 @@ impl ErrorInfo {
 }
 
 /// One limit of a provider.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RateLimit {
     /// What is counted, such as `requests` or `tokens`.
@@ -259,7 +263,7 @@ impl RateLimit {
 }
 
 /// Who spoke.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct SpeakerInfo {
     /// The provider's label, such as `A`.

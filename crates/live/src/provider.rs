@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use futures_core::Stream;
 use futures_sink::Sink;
 use secrecy::SecretString;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::{LiveCommand, LiveConfig, LiveError, LiveEvent};
 
@@ -80,7 +81,8 @@ impl ConnectRequest {
 }
 
 /// One thing that was said or done before this connection.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum HistoryItem {
     /// Words.
@@ -100,7 +102,8 @@ pub enum HistoryItem {
 }
 
 /// Who said a [`HistoryItem::Message`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum HistoryRole {
     /// The person.
     User,
@@ -115,8 +118,23 @@ pub struct Resumption {
     pub handle: SecretString,
 }
 
+/// A handle lets whoever has it into the conversation: it is written as `null`.
+impl Serialize for Resumption {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_unit()
+    }
+}
+
+/// A handle that nobody can resume by.
+impl<'de> Deserialize<'de> for Resumption {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        <()>::deserialize(deserializer)?;
+        Ok(Self { handle: SecretString::default() })
+    }
+}
+
 /// What a provider can do. What is `false` is refused before anything is sent.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Capabilities {
     /// The format of the user's audio.

@@ -2,6 +2,7 @@
 //! frames, tool types, token usage, status codes. No I/O, no runtime.
 
 mod audio;
+mod audio_json;
 mod sensitivity;
 mod status;
 mod tool;

@@ -22,6 +22,10 @@ pub enum Command {
     Snapshots(SnapshotsArguments),
     /// Speak a text into a WAV file.
     Speak(SpeakArguments),
+    /// Run a recorded conversation again, and say whether it goes the same way.
+    Replay(RecordingArguments),
+    /// Say of each turn of a recorded conversation why the agent was silent, cut off or late.
+    Explain(RecordingArguments),
     /// Say what is present, what is missing, and how to mend it.
     Doctor(DoctorArguments),
 }
@@ -89,6 +93,13 @@ pub struct TalkArguments {
     /// How to print what happens.
     #[arg(long, value_enum, default_value_t)]
     pub events: EventFormat,
+    /// Records what happens, for `replay` and `explain`, into a new file in the folder: all words
+    /// and tool calls, no keys, and of the voices only the lengths.
+    #[arg(long, value_name = "DIR")]
+    pub record: Option<PathBuf>,
+    /// The recording also holds the voices.
+    #[arg(long, requires = "record")]
+    pub record_audio: bool,
     /// Does not wait for real time: files only; the output file is the same.
     #[arg(long)]
     pub fast: bool,
@@ -226,6 +237,14 @@ pub struct SpeakArguments {
     pub rate: u32,
     #[command(flatten)]
     pub models: ModelArguments,
+}
+
+/// Flags of `replay` and `explain`.
+#[derive(Debug, Args)]
+pub struct RecordingArguments {
+    /// A file that `talk --record` made.
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
 }
 
 /// Flags of `doctor`.

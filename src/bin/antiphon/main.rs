@@ -6,6 +6,7 @@ mod chat_model;
 mod doctor;
 mod failure;
 mod offline;
+mod recorded;
 mod snapshots;
 mod speak;
 mod store;
@@ -39,6 +40,8 @@ fn main() -> ExitCode {
         Command::Chat(chat) => chat::run(*chat),
         Command::Snapshots(arguments) => snapshots::run(arguments),
         Command::Speak(speak) => speak::run(speak),
+        Command::Replay(replay) => recorded::replay(&replay),
+        Command::Explain(explain) => recorded::explain(&explain),
         Command::Doctor(doctor) => doctor::run(doctor),
     };
     match done {

@@ -36,6 +36,7 @@ pub(crate) struct HookTask {
     queue: Arc<Queue>,
     task: Option<JoinHandle<()>>,
     flooded: bool,
+    dropped: u64,
 }
 
 #[derive(Default)]
@@ -60,13 +61,14 @@ impl HookTask {
                 runner.serve(job).await;
             }
         }));
-        Self { queue, task: Some(task), flooded: false }
+        Self { queue, task: Some(task), flooded: false, dropped: 0 }
     }
 
     /// Leaves a job. `Err` once: so many wait that the session cannot go on.
     pub(crate) fn push(&mut self, job: Job) -> Result<(), HookTrouble> {
         let mut state = self.queue.lock();
         if state.jobs.len() >= MAX_PARTIALS && job.is_partial() {
+            self.dropped += 1;
             return Ok(());
         }
         if state.jobs.len() >= MAX_JOBS && !job.is_end() {
@@ -77,6 +79,11 @@ impl HookTask {
         drop(state);
         self.queue.more.notify_one();
         Ok(())
+    }
+
+    /// Partial transcripts that were dropped.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.dropped
     }
 
     /// Lets the task end after what it still has, and waits for it that long.
@@ -147,7 +154,8 @@ pub(crate) struct Runner {
     pub(crate) hooks: Option<Arc<dyn LifecycleHooks>>,
     pub(crate) context: SessionContext,
     pub(crate) limits: SessionLimits,
-    pub(crate) to_driver: mpsc::Sender<Input>,
+    /// Boxed, since a channel has room for many at once from the beginning.
+    pub(crate) to_driver: mpsc::Sender<Box<Input>>,
     pub(crate) mark: usize,
     /// `on_interrupted` is called elsewhere, in order with the audio.
     pub(crate) interrupts_elsewhere: bool,
@@ -164,7 +172,7 @@ impl Runner {
                 if let Some(hooks) = &self.hooks {
                     self.hook("on_session_start", hooks.on_session_start(&self.context)).await;
                 }
-                let _ = self.to_driver.send(Input::StartHookDone).await;
+                let _ = self.to_driver.send(Input::StartHookDone.into()).await;
             }
             Job::Prompt(prompt) => {
                 let mut allowed = true;
@@ -176,7 +184,8 @@ impl Runner {
                     })
                     .await;
                 }
-                let _ = self.to_driver.send(Input::PromptVerdict { id: prompt.id, allowed }).await;
+                let verdict = Input::PromptVerdict { id: prompt.id, allowed };
+                let _ = self.to_driver.send(verdict.into()).await;
             }
         }
     }
@@ -268,6 +277,6 @@ impl Runner {
     }
 
     fn report(&self, trouble: HookTrouble) {
-        let _ = self.to_driver.try_send(Input::HookTrouble { trouble });
+        let _ = self.to_driver.try_send(Input::HookTrouble { trouble }.into());
     }
 }

@@ -37,9 +37,10 @@ use self::{
 };
 use super::{
     EndReason, EndRecord, EventKind, SessionEvent, SessionState, SessionStats, StartError,
-    engine::{End, Engine, EngineConfig, HostCommand, Input, NeverBegan, Output},
+    engine::{End, EngineConfig, HostCommand, Input, NeverBegan, Output},
     inbox::{Delivery, Inbox},
     journal::{Journal, called_by},
+    recording::{NewFile, RecordedEngine},
     shared::{ParkedSink, Shared},
 };
 
@@ -58,18 +59,24 @@ pub(crate) struct Start {
     pub(crate) engine: EngineConfig,
     pub(crate) executor: ToolExecutor,
     pub(crate) journal: Option<Box<dyn Journal>>,
+    /// Where the session is recorded, if it is.
+    pub(crate) recording: Option<NewFile>,
     pub(crate) started: oneshot::Sender<Result<(), StartError>>,
 }
 
 /// The session's task.
 pub(crate) struct Driver {
-    engine: Engine,
+    engine: RecordedEngine,
     wire: Wire,
     player: Option<Player>,
     tap: Option<AudioTap>,
+    /// Frames that it was too slow for.
+    tap_dropped: u64,
+    /// Partial transcripts that the hooks were too slow for.
+    partials_dropped: u64,
     tasks: Option<CallTasks>,
     hooks: Option<HookTask>,
-    from_hooks: mpsc::Receiver<Input>,
+    from_hooks: mpsc::Receiver<Box<Input>>,
     journal: Option<Box<dyn Journal>>,
     inbox: Arc<Inbox>,
     delivery: Delivery,
@@ -94,7 +101,17 @@ pub(crate) struct Driver {
 
 impl Driver {
     pub(crate) fn new(start: Start) -> Self {
-        let Start { shared, inbox, sink, capabilities, engine, executor, journal, started } = start;
+        let Start {
+            shared,
+            inbox,
+            sink,
+            capabilities,
+            engine,
+            executor,
+            journal,
+            recording,
+            started,
+        } = start;
         let now = tokio::time::Instant::now().into_std();
         let hosts_sink = sink.sink.is_some();
         let device = sink.sink.unwrap_or_else(|| Box::new(ClockedSink::new(capabilities.output)));
@@ -127,10 +144,12 @@ impl Driver {
             ..engine
         };
         Self {
-            engine: Engine::new(engine, now),
+            engine: RecordedEngine::new(engine, now, recording),
             wire: Wire::new(shared.provider.clone(), capabilities),
             player: Some(player),
             tap,
+            tap_dropped: 0,
+            partials_dropped: 0,
             tasks: Some(tasks),
             hooks: Some(HookTask::spawn(runner)),
             from_hooks,
@@ -280,7 +299,7 @@ impl Driver {
     fn poll_hooks(&mut self, cx: &mut Context<'_>, now: Instant) -> bool {
         let mut progress = false;
         while let Poll::Ready(Some(input)) = self.from_hooks.poll_recv(cx) {
-            self.input(input, now);
+            self.input(*input, now);
             progress = true;
         }
         while let Some(Poll::Ready(Some(committed))) =
@@ -336,6 +355,7 @@ impl Driver {
                 if let Some(tap) = &mut self.tap
                     && !tap.frame(generation, frame.clone())
                 {
+                    self.tap_dropped += 1;
                     let message = "on_audio is too slow; audio was dropped".to_owned();
                     self.engine.handle(Input::SinkFailed { message }, now);
                 }
@@ -431,7 +451,11 @@ impl Driver {
         }
     }
 
-    fn emit(&mut self, event: SessionEvent, now: Instant) {
+    fn emit(&mut self, mut event: SessionEvent, now: Instant) {
+        if let EventKind::SessionEnded { stats, .. } = &mut event.kind {
+            // With what was dropped before it came to the engine, and after.
+            **stats = self.stats();
+        }
         self.tell(&event, now);
         match &event.kind {
             // The hooks hear of the end after everything else.
@@ -452,8 +476,10 @@ impl Driver {
         if !wanted && !answered {
             return;
         }
-        let pushed = self.hooks.as_mut().map(|hooks| hooks.push(job));
-        if let Some(Err(trouble)) = pushed {
+        let Some(hooks) = &mut self.hooks else { return };
+        let pushed = hooks.push(job);
+        self.partials_dropped = hooks.dropped();
+        if let Err(trouble) = pushed {
             self.engine.handle(Input::HookTrouble { trouble }, now);
         }
     }
@@ -525,6 +551,9 @@ impl Driver {
         let mut stats = self.engine.stats();
         stats.uplink_dropped_ms += self.inbox.dropped_ms();
         stats.undelivered_commands += self.wire.undelivered();
+        stats.callback_frames_dropped = self.tap_dropped;
+        stats.callback_partials_dropped = self.partials_dropped;
+        stats.unrecorded_inputs = self.engine.unrecorded();
         stats
     }
 
@@ -549,6 +578,9 @@ impl Driver {
             if tokio::time::timeout(limit, &mut task).await.is_err() {
                 task.abort();
             }
+        }
+        if let Some(recording) = self.engine.finish() {
+            recording.finish(limit).await;
         }
         self.release(end, !closed);
     }

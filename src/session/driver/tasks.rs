@@ -32,8 +32,8 @@ pub(crate) struct CallTasks {
     tasks: JoinSet<Done>,
     admitted: HashMap<Ticket, AdmittedCall>,
     running: HashMap<Ticket, CancellationToken>,
-    progress: mpsc::Receiver<(Ticket, ModelResponseChunk)>,
-    progress_sender: mpsc::Sender<(Ticket, ModelResponseChunk)>,
+    progress: mpsc::Receiver<(Ticket, Box<ModelResponseChunk>)>,
+    progress_sender: mpsc::Sender<(Ticket, Box<ModelResponseChunk>)>,
     whole: Arc<WholeOutputs>,
     executor: Arc<ToolExecutor>,
     runner: Runner,
@@ -156,7 +156,7 @@ impl CallTasks {
     ) -> std::task::Poll<Option<Input>> {
         use std::task::Poll;
         if let Poll::Ready(Some((ticket, chunk))) = self.progress.poll_recv(cx) {
-            return Poll::Ready(Some(Input::ToolProgress { ticket, progress: chunk.into() }));
+            return Poll::Ready(Some(Input::ToolProgress { ticket, progress: chunk }));
         }
         match self.tasks.poll_join_next(cx) {
             Poll::Ready(Some(Ok(done))) => Poll::Ready(self.take(done)),
@@ -214,11 +214,11 @@ impl CallTasks {
 async fn forward(
     ticket: Ticket,
     mut progress: mpsc::Receiver<ModelResponseChunk>,
-    to_driver: mpsc::Sender<(Ticket, ModelResponseChunk)>,
+    to_driver: mpsc::Sender<(Ticket, Box<ModelResponseChunk>)>,
 ) -> Infallible {
     while let Some(chunk) = progress.recv().await {
         // The driver is only gone when the whole session is.
-        let _ = to_driver.send((ticket, chunk)).await;
+        let _ = to_driver.send((ticket, chunk.into())).await;
     }
     std::future::pending().await
 }

@@ -16,7 +16,10 @@ use antiphon_live::{
 use futures_util::{SinkExt, StreamExt};
 use tokio::time::Sleep;
 
-use crate::session::engine::{Engine, Input, Origin};
+use crate::session::{
+    engine::{Engine, Input, Origin},
+    recording::RecordedEngine,
+};
 
 /// Events taken from a connection in one wake-up; then the others get their turn.
 pub(super) const EVENTS_PER_WAKE_UP: usize = 32;
@@ -136,7 +139,11 @@ impl Wire {
     }
 
     /// Hands over what the connection takes. Ready when the engine has to know something of it.
-    pub(super) fn poll_output(&mut self, cx: &mut Context<'_>, engine: &mut Engine) -> Poll<Input> {
+    pub(super) fn poll_output(
+        &mut self,
+        cx: &mut Context<'_>,
+        engine: &mut RecordedEngine,
+    ) -> Poll<Input> {
         loop {
             if let Some(input) = self.fill(cx, engine) {
                 return Poll::Ready(input);
@@ -162,7 +169,7 @@ impl Wire {
     }
 
     /// Gives the connection as much as it takes now. `Some`: the engine has to know something.
-    fn fill(&mut self, cx: &mut Context<'_>, engine: &mut Engine) -> Option<Input> {
+    fn fill(&mut self, cx: &mut Context<'_>, engine: &mut RecordedEngine) -> Option<Input> {
         loop {
             let takes_audio = self.takes_audio(engine);
             let (epoch, connection) = self.connection.as_mut()?;

@@ -151,6 +151,12 @@ impl Calls {
         self.open.iter()
     }
 
+    /// Replies whose calls are not all done.
+    #[cfg(test)]
+    pub(crate) fn groups(&self) -> usize {
+        self.groups.len()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.open.is_empty()
     }

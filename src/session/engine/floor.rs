@@ -293,6 +293,7 @@ impl Engine {
         self.floor.judged = None;
         self.timers.stop(Timer::BargeIn);
         if std::mem::take(&mut self.floor.paused) {
+            self.times.barge_in.reset();
             self.prompt_outputs.push_back(Output::ResumePlayback);
             self.emit(EventKind::PlaybackResumed { cause });
         }
@@ -340,6 +341,7 @@ impl Engine {
     fn pause_agent(&mut self) {
         if !std::mem::replace(&mut self.floor.paused, true) {
             self.prompt_outputs.push_back(Output::PausePlayback);
+            self.times.barge_in.paused(self.now);
             self.emit(EventKind::PlaybackPaused);
         }
     }

@@ -52,6 +52,7 @@ impl Engine {
                 self.user_ends();
             }
             HostCommand::Interrupt => {
+                self.times.barge_in.reset();
                 self.interrupt(true);
             }
             HostCommand::Say { text, options, request } => {

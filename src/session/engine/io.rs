@@ -6,13 +6,16 @@ use antiphon_agent::{Executed, ModelResponseChunk, Outcome, Refused};
 use antiphon_audio::{Generation, Played};
 use antiphon_live::{Capabilities, ConnectRequest, LiveCommand, LiveError, LiveEvent};
 use antiphon_types::{AudioFrame, ToolCall, ToolCallRequest, ToolDefinition, ToolResponse};
+use serde::{Deserialize, Serialize};
 
 use crate::session::{
     EndReason, HostPrompt, IdleConfig, SayOptions, SessionEvent, SessionState, journal::Committed,
+    recording::form,
 };
 
 /// Something that happened.
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Input {
     /// [`Output::Connect`] succeeded.
     Connected { epoch: u32, capabilities: Arc<Capabilities> },
@@ -21,7 +24,13 @@ pub(crate) enum Input {
     /// The connection has an event.
     Provider { epoch: u32, event: LiveEvent },
     /// The connection refused a command and stays usable.
-    Refused { epoch: u32, command: &'static str, origin: Origin, error: LiveError },
+    Refused {
+        epoch: u32,
+        #[serde(deserialize_with = "form::name")]
+        command: form::Name,
+        origin: Origin,
+        error: LiveError,
+    },
     /// The connection took the command of a prompt.
     PromptSent { id: u64 },
     /// The connection is over; `None` is an end without a word.
@@ -44,9 +53,13 @@ pub(crate) enum Input {
     /// The host has judged a prompt of the session's own.
     PromptVerdict { id: u64, allowed: bool },
     /// Playout went on.
-    Played(Played),
+    Played(#[serde(with = "form::played")] Played),
     /// [`Output::ClearPlayback`] was done.
-    Cleared { next: Generation, played: Option<Played> },
+    Cleared {
+        next: Generation,
+        #[serde(with = "form::maybe_played")]
+        played: Option<Played>,
+    },
     /// The sink failed and was replaced by silence.
     SinkFailed { message: String },
     /// A hook panicked, failed or hangs.
@@ -58,31 +71,56 @@ pub(crate) enum Input {
 }
 
 /// What the host can ask for.
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum HostCommand {
     Audio(AudioFrame),
     EndAudio,
     ClearAudio,
     Text(String),
-    Image { media_type: Arc<str>, data: bytes::Bytes },
+    Image {
+        media_type: Arc<str>,
+        #[serde(with = "form::size")]
+        data: bytes::Bytes,
+    },
     ActivityStart,
     ActivityEnd,
     Interrupt,
-    Say { text: String, options: SayOptions, request: Option<u64> },
-    Play { frame: AudioFrame, options: SayOptions, request: Option<u64> },
+    Say {
+        text: String,
+        options: SayOptions,
+        request: Option<u64>,
+    },
+    Play {
+        frame: AudioFrame,
+        options: SayOptions,
+        request: Option<u64>,
+    },
     EchoCancelled(bool),
     ToolResponse(ToolResponse),
-    CancelTool { id: Arc<str> },
+    CancelTool {
+        id: Arc<str>,
+    },
     UpdateInstructions(String),
-    UpdateTools { all: Arc<[ToolDefinition]>, hosts: Vec<ToolDefinition> },
+    UpdateTools {
+        all: Arc<[ToolDefinition]>,
+        hosts: Vec<ToolDefinition>,
+    },
     AdvanceWorkflow,
     SetIdle(IdleConfig),
-    Progress { token: u64, text: String },
-    ToolOutput { token: u64, text: String },
+    Progress {
+        token: u64,
+        text: String,
+    },
+    ToolOutput {
+        token: u64,
+        text: String,
+    },
 }
 
 /// What a command was sent for, so that its refusal finds back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Origin {
     /// Nothing waits for it.
     None,
@@ -95,20 +133,31 @@ pub(crate) enum Origin {
 }
 
 /// What went wrong with a hook.
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum HookTrouble {
     /// It panicked.
-    Panicked { hook: &'static str },
+    Panicked {
+        #[serde(deserialize_with = "form::name")]
+        hook: form::Name,
+    },
     /// It still runs.
-    Stalled { hook: &'static str, ms: u64 },
+    Stalled {
+        #[serde(deserialize_with = "form::name")]
+        hook: form::Name,
+        ms: u64,
+    },
     /// It was given up.
-    GivenUp { hook: &'static str },
+    GivenUp {
+        #[serde(deserialize_with = "form::name")]
+        hook: form::Name,
+    },
     /// So many events wait for it that the session cannot go on.
     Flooded,
 }
 
 /// Names one tool call; carries its fences.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Ticket {
     pub(crate) epoch: u32,
     /// The number of the reply that holds the call; 0 where the wire does not say.
@@ -117,7 +166,8 @@ pub(crate) struct Ticket {
 }
 
 /// The policy's judgement, without the admitted call itself: that stays with the driver.
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Decision {
     /// It may run.
     Run { call: ToolCall, manner: Manner },
@@ -130,11 +180,14 @@ pub(crate) enum Decision {
     /// The id was used before.
     Duplicate,
     /// The policy was late or panicked.
-    NoVerdict { reason: &'static str },
+    NoVerdict {
+        #[serde(deserialize_with = "form::name")]
+        reason: form::Name,
+    },
 }
 
 /// How a tool wants its calls to be treated.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Manner {
     /// The model does not wait for the output.
     pub(crate) non_blocking: bool,

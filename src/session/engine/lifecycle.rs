@@ -265,6 +265,7 @@ impl Engine {
         if let Some(reply) = self.replies.active.as_ref().and_then(|reply| reply.id.clone()) {
             self.end_reply(&reply, ReplyOutcome::Failed);
         }
+        self.replies.playing.iter_mut().for_each(|reply| reply.orphaned = true);
         self.void_unstarted_calls(Outcome::Cancelled);
         if unanswered {
             self.turn.replied = false;

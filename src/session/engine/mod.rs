@@ -53,6 +53,7 @@ use std::{
 use antiphon_audio::PositionSource;
 use antiphon_live::{Capabilities, LiveCommand, LiveConfig};
 use antiphon_types::{AudioFormat, ToolResponse};
+use serde::{Deserialize, Serialize};
 
 use self::{
     attention::Attention,
@@ -71,6 +72,7 @@ use super::{
     BargeIn, EndReason, EventKind, IdleConfig, ReconnectPolicy, SessionEvent, SessionLimits,
     SessionState, SessionStats,
     journal::{Committed, Seed},
+    statistics::Times,
 };
 
 pub(crate) use self::{
@@ -84,7 +86,7 @@ pub(crate) use self::{
 const MAX_GATED: usize = 4_096;
 
 /// What an engine is made of.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct EngineConfig {
     pub(crate) session_id: Arc<str>,
     pub(crate) provider: Arc<str>,
@@ -155,6 +157,7 @@ pub(crate) struct Engine {
     workflow: Option<Workflow>,
     reconnect: Reconnect,
     latency: Latency,
+    times: Times,
     turn: Turn,
     stalled: Stalled,
     detached: Vec<Arc<str>>,
@@ -262,6 +265,7 @@ impl Engine {
             workflow,
             reconnect: Reconnect::new(reconnect, seed),
             latency: Latency::default(),
+            times: Times::default(),
             turn: Turn::default(),
             stalled: Stalled::default(),
             detached: Vec::new(),
@@ -373,7 +377,13 @@ impl Engine {
 
     /// The counters.
     pub(crate) fn stats(&self) -> SessionStats {
-        SessionStats { uplink_dropped_ms: self.uplink.dropped_ms(), ..self.stats.clone() }
+        SessionStats {
+            uplink_dropped_ms: self.uplink.dropped_ms(),
+            answer_time: self.times.answers.stats(),
+            barge_in_time: self.times.silences.stats(),
+            tool_time: self.times.tools.stats(),
+            ..self.stats.clone()
+        }
     }
 
     /// The user's audio that was dropped because the wire was slow.

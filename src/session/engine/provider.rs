@@ -37,7 +37,7 @@ impl Engine {
         self.note_progress(&event);
         match event {
             LiveEvent::Ready { capabilities } => self.capabilities = Some(capabilities),
-            LiveEvent::SpeechStarted { .. } => self.on_speech_started(),
+            LiveEvent::SpeechStarted { audio_start_ms } => self.on_speech_started(audio_start_ms),
             LiveEvent::SpeechStopped { audio_end_ms } => self.on_speech_stopped(audio_end_ms),
             LiveEvent::Interrupted { reply } => self.on_interrupted(reply),
             LiveEvent::InputTranscript { item, text, .. } => self.on_input_transcript(item, text),
@@ -123,7 +123,9 @@ impl Engine {
         }
     }
 
-    fn on_speech_started(&mut self) {
+    fn on_speech_started(&mut self, audio_start_ms: Option<u64>) {
+        let late = self.late_by(audio_start_ms);
+        self.times.barge_in.user_began(self.now.checked_sub(late).unwrap_or(self.now));
         self.emit(EventKind::SpeechStarted);
         self.user_begins(false);
         if !self.can(|can| can.input_transcripts) {
@@ -145,13 +147,18 @@ impl Engine {
         self.emit(EventKind::SpeechStopped);
         self.attention.speech_is_over();
         self.timers.set(Timer::TranscriptWait, self.now + TRANSCRIPT_WAIT);
-        // The detector tells late, by the silence it waited for; the position tells the truth.
-        let late = audio_end_ms
-            .map(|end| self.uplink_sent.saturating_sub(Duration::from_millis(end)))
-            .filter(|late| *late < TRANSCRIPT_WAIT)
-            .unwrap_or_default();
+        let late = self.late_by(audio_end_ms);
         self.latency.user_ended(self.now.checked_sub(late).unwrap_or(self.now));
         self.floor_is_left();
+    }
+
+    /// A detector tells late, by the silence or the speech it waited for; the position in the user's
+    /// audio tells the truth.
+    fn late_by(&self, position_ms: Option<u64>) -> Duration {
+        position_ms
+            .map(|position| self.uplink_sent.saturating_sub(Duration::from_millis(position)))
+            .filter(|late| *late < TRANSCRIPT_WAIT)
+            .unwrap_or_default()
     }
 
     fn on_interrupted(&mut self, reply: Option<ReplyId>) {
@@ -382,7 +389,10 @@ impl Engine {
         let (generation, turn) = (reply.generation, reply.turn);
         self.prompt_outputs.push_back(Output::Play { generation, frame });
         if first {
-            self.latency.audio(self.now);
+            self.times.barge_in.reset();
+            if let Some(latency) = self.latency.audio(self.now) {
+                self.times.answers.add(latency);
+            }
             self.emit_in(turn, EventKind::PlaybackStarted);
             self.agent_is_audible(silence);
         }

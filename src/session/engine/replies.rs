@@ -277,6 +277,9 @@ impl Engine {
 
     pub(super) fn on_cleared(&mut self, next: Generation, played: Option<Played>) {
         self.clearing = false;
+        if let Some(time) = self.times.barge_in.silenced(self.now) {
+            self.times.silences.add(time);
+        }
         let played = played.filter(|played| played.generation < next);
         if let Some(played) = &played {
             self.position_source = Some(played.source);
@@ -306,7 +309,9 @@ impl Engine {
         if reply.id.is_none() {
             return;
         }
-        if !complete {
+        // A new connection that does not continue the old one knows nothing of its items.
+        let known = !reply.orphaned || self.reconnect.resumed;
+        if !complete && known {
             for cut in reply.ledger.cuts(heard, !done) {
                 let command = LiveCommand::Truncate {
                     item: cut.item,

@@ -101,6 +101,8 @@ pub(crate) struct Reply {
     pub(crate) protected: Option<UserAudio>,
     /// How it ended at the provider.
     pub(crate) done: Option<ReplyOutcome>,
+    /// The connection that it came by is gone.
+    pub(crate) orphaned: bool,
 }
 
 /// The sequencer.
@@ -273,6 +275,7 @@ impl Sequencer {
             over_limit: false,
             protected: None,
             done: None,
+            orphaned: false,
         }
     }
 }
@@ -305,11 +308,11 @@ impl Latency {
         *self = Self { user_ended: Some(at), measured: None };
     }
 
-    /// Audio of the answer came.
-    pub(crate) fn audio(&mut self, now: Instant) {
-        if let (None, Some(ended)) = (self.measured, self.user_ended) {
-            self.measured = Some(now.saturating_duration_since(ended));
-        }
+    /// Audio of the answer came. The latency, where this is the first of it.
+    pub(crate) fn audio(&mut self, now: Instant) -> Option<Duration> {
+        let (None, Some(ended)) = (self.measured, self.user_ended) else { return None };
+        self.measured = Some(now.saturating_duration_since(ended));
+        self.measured
     }
 
     /// The latency of the turn that is over.

@@ -205,6 +205,9 @@ impl Engine {
         self.forget_progress(ticket.call);
         let Executed { response, outcome, detail, .. } = executed;
         self.tell_hidden_failure(&response, outcome, detail);
+        if let Stage::Running { since } = call.stage {
+            self.times.tools.add(self.now.saturating_duration_since(since));
+        }
         self.stats.tool_calls += 1;
         self.stats.tool_denials += u64::from(outcome == Outcome::Denied);
         self.emit_in(

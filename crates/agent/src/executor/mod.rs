@@ -62,7 +62,7 @@ pub enum Admission {
 }
 
 /// A call that does not run.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Refused {
     /// The one output.
     pub response: ToolResponse,
@@ -255,7 +255,7 @@ impl RunContext {
 }
 
 /// A call that ran.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Executed {
     /// The one output, for providers that take objects only: an output that is another value stands

@@ -12,7 +12,7 @@ use std::{
 use antiphon::{
     agent::chat_model::ChatModel,
     audio::{AudioError, Resampler, WavAudio},
-    session::IdleConfig,
+    session::{IdleConfig, recording::Recording},
 };
 
 use super::{
@@ -55,6 +55,7 @@ pub struct Plan {
     pub idle: IdleConfig,
     pub events: EventFormat,
     pub fast: bool,
+    pub recording: Option<Recording>,
     pub provider: Voices,
 }
 
@@ -170,6 +171,9 @@ impl Plan {
             },
             events: arguments.events,
             fast: arguments.fast,
+            recording: arguments
+                .record
+                .map(|dir| Recording::new(dir).audio(arguments.record_audio)),
             provider,
         })
     }

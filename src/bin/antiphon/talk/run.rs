@@ -66,6 +66,9 @@ pub async fn talk(plan: Plan) -> Result<(), Failure> {
         builder = device::speaker(builder)?;
     }
     let session = builder.build().map_err(Failure::failed)?;
+    if let Some(recording) = plan.recording {
+        session.record(recording);
+    }
     let listens = plan.items.iter().any(|item| matches!(item, Item::Microphone));
     let microphone = Microphone::open(listens)?;
     let keys = (listens && plan.by_hand).then(enter_key);
@@ -91,6 +94,13 @@ pub async fn talk(plan: Plan) -> Result<(), Failure> {
     let deaf = conversation.deaf.take();
     let unprinted = conversation.unprinted.take();
     drop(conversation);
+    if let Some(file) = session.recording_file() {
+        eprintln!("antiphon: recorded in {}", file.display());
+        let missing = session.stats().unrecorded_inputs;
+        if missing > 0 {
+            eprintln!("antiphon: the disk was too slow: the recording lacks {missing} steps");
+        }
+    }
     if let Some(tape) = tape {
         tape.close()?;
     }
