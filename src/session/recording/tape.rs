@@ -395,6 +395,7 @@ mod tests {
             limits: SessionLimits::default(),
             reconnect: ReconnectPolicy::default(),
             barge_in: BargeIn::default(),
+            seed: None,
             sink_format: None,
             first_generation: 1,
         }
