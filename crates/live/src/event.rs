@@ -123,13 +123,18 @@ pub enum LiveEvent {
     },
     /// Something went wrong and the connection goes on.
     Error(ErrorInfo),
-    /// The provider will close soon.
+    /// The provider will close soon. The session leaves at the next quiet moment, and in any case
+    /// before the time is over; nothing more has to come for that.
     GoingAway {
         /// How long is left, where told.
         time_left: Option<Duration>,
     },
-    /// A newer handle to resume by.
+    /// A newer handle to resume by; it holds everything up to here. The session keeps the newest.
     Resumable(Resumption),
+    /// Since the last handle something began that is not in it (a reply, a tool call): who resumes by
+    /// it now loses that. Until the next [`LiveEvent::Resumable`] the session does so only where it
+    /// must.
+    NotResumable,
     /// What may still be asked for, as the provider tells.
     RateLimits(Vec<RateLimit>),
     /// A native event passed on as it came, for hosts that know the provider: the progress of tools
@@ -167,6 +172,7 @@ impl LiveEvent {
             Self::Error(_) => "error",
             Self::GoingAway { .. } => "going_away",
             Self::Resumable(_) => "resumable",
+            Self::NotResumable => "not_resumable",
             Self::RateLimits(_) => "rate_limits",
             Self::Native { .. } => "native",
             Self::Ignored { .. } => "ignored",

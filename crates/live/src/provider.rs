@@ -47,6 +47,14 @@ pub trait LiveConnection:
     /// Encoded bytes not yet taken by the transport. The session stops feeding audio above its
     /// high-water mark.
     fn unsent_bytes(&self) -> usize;
+
+    /// Encoded bytes that the transport took since the connection stands. What was sent when
+    /// `sent_bytes` and `unsent_bytes` together were `n` is on its way once `sent_bytes` is `n`; a
+    /// session says the rest again on the next connection when this one is lost. Default: 0, for
+    /// connections that take everything at once.
+    fn sent_bytes(&self) -> u64 {
+        0
+    }
 }
 
 /// What [`LiveProvider::connect`] is given.
@@ -188,8 +196,21 @@ pub struct Capabilities {
     pub tools_after_reply: bool,
     /// Gives transcripts of the user's speech.
     pub input_transcripts: bool,
-    /// Continues an earlier connection by its handle ([`ConnectRequest::resume`]).
+    /// Continues an earlier connection by its handle ([`ConnectRequest::resume`]). The configuration
+    /// of the new one may be another, but for the model.
     pub resumption: bool,
+    /// How long after its connection ended a handle is good. `None`: it is not known to expire.
+    pub resumption_valid: Option<Duration>,
+    /// A connection that continues an earlier one by its handle takes the outputs of calls that came
+    /// by that. Otherwise these are told to the model in words.
+    pub resumes_calls: bool,
+    /// The connection of a handle has to be closed before another one continues it; nobody may
+    /// connect by the handle while the old socket is open.
+    pub close_before_resume: bool,
+    /// How long a connection lasts before the provider ends it, as far as that is known beforehand.
+    /// The session replaces it in time. What is told of the end ([`LiveEvent::GoingAway`]) comes on
+    /// top. `None`: it lasts.
+    pub connection_limit: Option<Duration>,
     /// Takes [`ConnectRequest::history`].
     pub history: bool,
     /// Listens and talks at the same time and never says that a turn is over.
@@ -227,6 +248,10 @@ impl Capabilities {
             tools_after_reply: false,
             input_transcripts: false,
             resumption: false,
+            resumption_valid: None,
+            resumes_calls: false,
+            close_before_resume: false,
+            connection_limit: None,
             history: false,
             continuous_duplex: false,
             unsupported_options: Vec::new(),

@@ -44,6 +44,7 @@ pub fn full_capabilities() -> Capabilities {
     capabilities.tools_after_reply = true;
     capabilities.input_transcripts = true;
     capabilities.resumption = true;
+    capabilities.resumes_calls = true;
     capabilities.history = true;
     capabilities
 }

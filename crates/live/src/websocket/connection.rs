@@ -55,6 +55,10 @@ impl<P: WireProtocol> LiveConnection for Connection<P> {
     fn unsent_bytes(&self) -> usize {
         self.link.unsent_bytes()
     }
+
+    fn sent_bytes(&self) -> u64 {
+        self.link.sent_bytes()
+    }
 }
 
 impl<P: WireProtocol> Stream for Connection<P> {

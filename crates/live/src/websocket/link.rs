@@ -132,6 +132,11 @@ impl<P: WireProtocol> Link<P> {
         waiting + usize::try_from(buffered).unwrap_or(usize::MAX)
     }
 
+    /// Encoded bytes that the transport took.
+    pub(super) fn sent_bytes(&self) -> u64 {
+        self.socket.get_ref().written()
+    }
+
     /// Ready once the protocol is, which its first event says, or when it failed.
     pub(super) fn poll_opened(
         &mut self,
