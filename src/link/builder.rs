@@ -1,11 +1,11 @@
 //! Linking an agent when a session is built.
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
-use antiphon_agent::Invoke;
+use antiphon_agent::{AgentRef, InvocationContext, Invoke};
 
-use super::AgentLink;
-use crate::session::SessionBuilder;
+use super::{AgentLink, policy::Both};
+use crate::session::{MakePolicy, SessionAgent, SessionBuilder, StartError};
 
 impl SessionBuilder {
     /// Links an agent: the session is an invocation of it. Its instructions and tools are the speech
@@ -44,5 +44,36 @@ impl SessionBuilder {
     pub fn agent<A: Invoke + Clone + 'static>(self, agent: &A) -> Self {
         let agent = Arc::new(agent.clone());
         self.link(Box::new(move |settings| Arc::new(AgentLink::new(agent, settings))))
+    }
+}
+
+impl SessionAgent {
+    /// An agent of the runtime as one that a session hands over to: with its name and description, and
+    /// with the instructions, the tools and the policy over them that it has by voice. Its store and its
+    /// state take no part: the turns are those of the agent that is linked, and their messages say who
+    /// spoke.
+    ///
+    /// Errs where the agent is neither one over a prompt nor declared able to speak.
+    pub fn of<A: Invoke>(agent: &A) -> Result<Self, StartError> {
+        let AgentRef { name, description, .. } = agent.agent_ref();
+        let Some(voice) = agent.voice() else {
+            let what = format!("agent {name:?} is not declared able to speak: see voice");
+            return Err(StartError::InvalidConfig(what));
+        };
+        let instructions =
+            voice.instructions(&InvocationContext::new()).map_err(StartError::Agent)?;
+        let tools = voice.executor().map(|executor| executor.tools()).unwrap_or_default();
+        let agents = voice.executor().and_then(|executor| executor.authorizer()).cloned();
+        let names: HashSet<Arc<str>> = tools.iter().map(|tool| tool.name().into()).collect();
+        let policy = agents.map(|agents| -> Arc<MakePolicy> {
+            Arc::new(move |sessions| {
+                Arc::new(Both { agents: agents.clone(), tools: names.clone(), sessions })
+            })
+        });
+        let made = Self::new(name, instructions).with_tools(tools, policy);
+        Ok(match description {
+            Some(description) => made.description(description),
+            None => made,
+        })
     }
 }

@@ -97,6 +97,8 @@ struct Entry {
     t_ms: u64,
     /// The turn that it belongs to was committed before.
     late: bool,
+    /// Whose voice the agent's was.
+    speaker: Speaker,
     content: Content,
 }
 
@@ -188,6 +190,10 @@ impl Turns {
             EventKind::SessionStarted { provider, model, .. } => {
                 self.speaker = Speaker::new(provider.clone(), model.clone());
             }
+            EventKind::ProviderChanged { provider, model } => {
+                self.speaker.speak_by(provider.clone(), model.clone());
+            }
+            EventKind::HandedOff { to, .. } => self.speaker.agent.clone_from(to),
             EventKind::State { state } => self.listening = *state == SessionState::Listening,
             EventKind::UserTranscript { done: false, .. } if event.turn == self.number => {
                 self.user_is_done = false;
@@ -352,8 +358,8 @@ impl Turns {
     }
 
     fn entry(&self, event: &SessionEvent, content: Content) -> Entry {
-        let late = self.is_late(event.turn);
-        Entry { turn: event.turn, t_ms: event.t_ms, late, content }
+        let (late, speaker) = (self.is_late(event.turn), self.speaker.clone());
+        Entry { turn: event.turn, t_ms: event.t_ms, late, speaker, content }
     }
 
     /// Whether the turn is committed. Before the first there is none that could be.
@@ -423,7 +429,7 @@ impl Turns {
         if let Some(said) = first_said {
             said.latency_ms = latency_ms;
         }
-        let messages = message::messages(complete, &self.speaker);
+        let messages = message::messages(complete);
         self.committed = self.number;
         self.finished.push_back(Finished { turn: self.number, messages, error });
     }

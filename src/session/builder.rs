@@ -11,11 +11,13 @@ use std::{
 
 use antiphon_agent::{Authorizer, Caller, InMemory, Memory, Tool, ToolRegistry};
 use antiphon_audio::AudioSink;
-use antiphon_live::LiveProvider;
+use antiphon_live::{LiveConfig, LiveProvider};
 
 use super::{
     AgentSession, BargeIn, Callbacks, HistoryLimits, LifecycleHooks, NoCallbacks, NoHooks,
     ReconnectPolicy, SessionLimits, StartError,
+    fallback::Candidate,
+    hand_off::{SessionAgent, Team},
     journal::{Brought, Link, LinkSettings, MakeLink},
     shared::Parts,
 };
@@ -23,6 +25,7 @@ use super::{
 /// Builds an [`AgentSession`].
 pub struct SessionBuilder {
     provider: Arc<dyn LiveProvider>,
+    fallbacks: Vec<Candidate>,
     tools: Vec<Arc<dyn Tool>>,
     registry: Option<Arc<ToolRegistry>>,
     policy: Option<Arc<dyn Authorizer>>,
@@ -35,6 +38,7 @@ pub struct SessionBuilder {
     barge_in: BargeIn,
     session_id: Option<Arc<str>>,
     caller: Option<Caller>,
+    team: Team,
     agent: Option<MakeLink>,
     linked: LinkSettings,
     link: Option<Arc<dyn Link>>,
@@ -44,6 +48,7 @@ impl SessionBuilder {
     pub(crate) fn new(provider: Arc<dyn LiveProvider>) -> Self {
         Self {
             provider,
+            fallbacks: Vec::new(),
             tools: Vec::new(),
             registry: None,
             policy: None,
@@ -56,6 +61,7 @@ impl SessionBuilder {
             barge_in: BargeIn::default(),
             session_id: None,
             caller: None,
+            team: Team::default(),
             agent: None,
             linked: LinkSettings::default(),
             link: None,
@@ -122,6 +128,31 @@ impl SessionBuilder {
     /// Sets how lost connections are replaced.
     pub fn reconnect(mut self, policy: ReconnectPolicy) -> Self {
         self.reconnect = policy;
+        self
+    }
+
+    /// Falls back on this provider where connecting with the one before fails, or that one ends the
+    /// connection for good: the conversation goes on there, with its history. When a connection is next
+    /// replaced by plan ([`Capabilities::connection_limit`](antiphon_live::Capabilities), the provider's
+    /// notice) the session's own provider is tried again. May be called more than once; the order
+    /// counts. [`EventKind::ProviderChanged`](super::EventKind::ProviderChanged) tells of a change.
+    ///
+    /// `config` makes the configuration of this provider: it is given the session's without provider,
+    /// profile, models, key, bearer, endpoint, voice and provider options, which are another's. What the
+    /// provider cannot do of the rest makes [`AgentSession::start`] fail.
+    pub fn fallback(
+        mut self,
+        provider: Arc<dyn LiveProvider>,
+        config: impl Fn(LiveConfig) -> LiveConfig + Send + Sync + 'static,
+    ) -> Self {
+        self.fallbacks.push(Candidate::fallback(provider, config));
+        self
+    }
+
+    /// Lets the model hand the conversation over to this agent, by a tool `hand_off_to_` and its name. May
+    /// be called more than once: each agent may hand over to each other one, and back by `hand_back`.
+    pub fn hand_off_to(mut self, agent: SessionAgent) -> Self {
+        self.team.add(agent);
         self
     }
 
@@ -197,7 +228,29 @@ impl SessionBuilder {
             }
             None => {}
         }
-        Ok(self.into_session())
+        if !self.team.is_empty() {
+            self.add_hand_offs()?;
+        }
+        let team = self.team.clone();
+        let session = self.into_session();
+        team.join(&session);
+        Ok(session)
+    }
+
+    /// Adds the tools by which the model hands over. The registry of the host stays as it is.
+    fn add_hand_offs(&mut self) -> Result<(), StartError> {
+        if let Some(name) = self.team.bad_name() {
+            let what = format!("an agent cannot be named {name:?}: letters, digits, _ and - only");
+            return Err(StartError::InvalidConfig(what));
+        }
+        let all = ToolRegistry::new();
+        let own = self.registry.iter().flat_map(|registry| registry.all());
+        let added = own.map(|tool| all.register_shared(tool)).collect::<Result<(), _>>();
+        added
+            .and_then(|()| self.team.tools_of_the_first(&all))
+            .map_err(|error| StartError::InvalidConfig(error.to_string()))?;
+        self.registry = Some(Arc::new(all));
+        Ok(())
     }
 
     /// Takes in what an agent brings. The registry of the host stays as it is: others may use it.
@@ -220,6 +273,7 @@ impl SessionBuilder {
     pub(crate) fn into_session(self) -> AgentSession {
         AgentSession::from_parts(Parts {
             provider: self.provider,
+            fallbacks: self.fallbacks,
             callbacks: self.callbacks,
             hooks: self.hooks,
             policy: self.policy,
@@ -232,6 +286,7 @@ impl SessionBuilder {
             barge_in: self.barge_in,
             caller: self.caller,
             link: self.link,
+            team: self.team,
         })
     }
 }

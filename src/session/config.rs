@@ -45,6 +45,8 @@ pub struct SessionLimits {
     pub authorize_deadline: Option<Duration>,
     /// The user's audio kept while the wire is slow. Default: 2 seconds.
     pub uplink: Duration,
+    /// The user's audio kept while a connection is replaced; the next one gets it. Default: 30 seconds.
+    pub gap_audio: Duration,
     /// A reply's audio not yet played, after which the reply is cancelled. Default: 120 seconds.
     pub reply_audio: Duration,
     /// Without a sign that a reply is over, the session listens again this long after its last audio
@@ -53,6 +55,8 @@ pub struct SessionLimits {
     pub settle: Duration,
     /// Without any event after the user's turn, `stalled` is told. Default: 10 seconds.
     pub stall: Duration,
+    /// What is done about that. Default: [`OnStall::Tell`].
+    pub on_stall: OnStall,
     /// How long a reply that was asked for may take to begin; see also
     /// [`SayOptions::begin_within`]. Default: 10 seconds.
     pub reply_start: Duration,
@@ -95,9 +99,11 @@ impl Default for SessionLimits {
         Self {
             authorize_deadline: Some(Duration::from_millis(100)),
             uplink: Duration::from_secs(2),
+            gap_audio: Duration::from_secs(30),
             reply_audio: Duration::from_secs(120),
             settle: Duration::from_millis(900),
             stall: Duration::from_secs(10),
+            on_stall: OnStall::Tell,
             reply_start: Duration::from_secs(10),
             max_length: None,
             max_silence: None,
@@ -114,6 +120,24 @@ impl Default for SessionLimits {
             events: 512,
         }
     }
+}
+
+/// What is done about a provider that should be answering and is silent, though its connection
+/// stands. In any case [`EventKind::Stalled`](super::EventKind::Stalled) tells of it, again and again,
+/// and after the third time the turn is given up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum OnStall {
+    /// Nothing else.
+    #[default]
+    Tell,
+    /// It is asked again, once for each turn.
+    Nudge,
+    /// Its connection is replaced, once for each turn, and the next one is asked.
+    Resume,
+    /// The session ends.
+    Fail,
 }
 
 /// How something is said or played; [`Default`] is nothing special.
@@ -178,12 +202,16 @@ impl HistoryLimits {
 #[serde(default)]
 #[non_exhaustive]
 pub struct ReconnectPolicy {
-    /// Attempts before the session fails. 0: never reconnect. Default: 5.
+    /// Attempts before the session fails, of which each tries the providers that the session falls back
+    /// on as well. 0: never reconnect. Default: 5.
     pub max_attempts: u32,
     /// The first wait; each later one is twice as long. Default: 250 ms.
     pub initial_backoff: Duration,
     /// The longest wait. Default: 8 seconds.
     pub max_backoff: Duration,
+    /// Each wait is shortened by chance, by less than so many percent, so that sessions that lost
+    /// their server together do not all come back at once. 0 to 100. Default: 20.
+    pub jitter_percent: u8,
 }
 
 impl Default for ReconnectPolicy {
@@ -192,6 +220,7 @@ impl Default for ReconnectPolicy {
             max_attempts: 5,
             initial_backoff: Duration::from_millis(250),
             max_backoff: Duration::from_secs(8),
+            jitter_percent: 20,
         }
     }
 }

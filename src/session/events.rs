@@ -7,7 +7,7 @@ use antiphon_types::{JsonObject, Status, Usage};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Cost, TimeStats};
+use super::{Cost, OnStall, TimeStats};
 
 /// One event of a session.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -217,12 +217,42 @@ pub enum EventKind {
         /// Why.
         cause: String,
     },
+    /// A new connection stands in the place of one that was lost or left.
+    StateRestored {
+        /// What it knows of the conversation.
+        restored: Continuity,
+        /// How long there was none.
+        gap_ms: u64,
+        /// Of the user's audio in that time, so much was dropped because it was more than is kept.
+        audio_lost_ms: u64,
+    },
+    /// The new connection is one with another provider: one that the session falls back on, or again
+    /// its own.
+    ProviderChanged {
+        /// Its name.
+        provider: Arc<str>,
+        /// The model.
+        model: Arc<str>,
+    },
+    /// Another agent has the conversation: what is said from now on is said by that one. `None` is the
+    /// session's own.
+    HandedOff {
+        /// Who had it.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        from: Option<Arc<str>>,
+        /// Who has it.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        to: Option<Arc<str>>,
+    },
     /// Something takes longer than it should.
     Stalled {
         /// What: `provider`, `hook`, `tool`.
         what: Arc<str>,
         /// For how long by now.
         ms: u64,
+        /// What is done about it now, where something is.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        reaction: Option<OnStall>,
     },
     /// Something went wrong and the session goes on, or says why it ends.
     Error {
@@ -342,6 +372,20 @@ pub enum Restored {
     /// Its end in short, as part of the instructions: the provider takes no history.
     Digest,
     /// Nothing.
+    None,
+}
+
+/// What a new connection knows of the conversation so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Continuity {
+    /// All of it: the provider continues it, or nothing was said so far.
+    Full,
+    /// Its words and tool calls, as they were told again. Voices, and what came before the newest two
+    /// hundred, are not among them.
+    History,
+    /// Nothing: the provider takes no history.
     None,
 }
 
@@ -629,7 +673,19 @@ mod tests {
             }),
             EventKind::HostPrompt(_) => EventKind::WorkflowStep { step: None },
             EventKind::WorkflowStep { .. } => EventKind::Reconnecting { attempt: 1, cause: text },
-            EventKind::Reconnecting { .. } => EventKind::Stalled { what: "tool".into(), ms: 9 },
+            EventKind::Reconnecting { .. } => EventKind::StateRestored {
+                restored: Continuity::History,
+                gap_ms: 310,
+                audio_lost_ms: 0,
+            },
+            EventKind::StateRestored { .. } => {
+                EventKind::ProviderChanged { provider: text.as_str().into(), model: id }
+            }
+            EventKind::ProviderChanged { .. } => EventKind::HandedOff { from: None, to: Some(id) },
+            EventKind::HandedOff { .. } => {
+                let reaction = Some(OnStall::Nudge);
+                EventKind::Stalled { what: "provider".into(), ms: 9, reaction }
+            }
             EventKind::Stalled { .. } => EventKind::Error { kind: "sink".into(), message: text },
             EventKind::Error { .. } => EventKind::SessionEnded {
                 reason: EndReason::ProviderClosed { code: 1011, reason: text },
@@ -653,7 +709,7 @@ mod tests {
             assert!(errors.is_empty(), "{line}: {errors:?}");
             seen += 1;
         }
-        assert_eq!(seen, 31);
+        assert_eq!(seen, 34);
     }
 
     #[test]

@@ -11,7 +11,9 @@ mod driver;
 mod engine;
 mod error;
 mod events;
+mod fallback;
 mod feed;
+mod hand_off;
 mod hooks;
 mod inbox;
 mod inside;
@@ -40,10 +42,12 @@ use antiphon_types::{AudioFrame, ToolDefinition, ToolResponse};
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
+pub(crate) use self::hand_off::MakePolicy;
 use self::{
     authorize::PolicyThenHook,
     driver::{Driver, Start},
-    engine::{EngineConfig, HostCommand, frame_untrusted},
+    engine::{EngineConfig, HostCommand, LifetimeConfig, NamedProvider, frame_untrusted},
+    fallback::Candidate,
     journal::{Opened, Opening, called_by},
     recording::{NewFile, Recording},
     shared::{Parts, Shared},
@@ -54,13 +58,14 @@ pub use self::probe::EngineProbe;
 pub use self::{
     barge_in::{BargeIn, SpeechJudge, UserAudio},
     builder::SessionBuilder,
-    config::{HistoryLimits, IdleConfig, ReconnectPolicy, SayOptions, SessionLimits},
+    config::{HistoryLimits, IdleConfig, OnStall, ReconnectPolicy, SayOptions, SessionLimits},
     error::{SendError, ShutdownError, StartError},
     events::{
-        Confidence, EndReason, EndRecord, EventKind, Heard, HostPrompt, HostPromptKind,
+        Confidence, Continuity, EndReason, EndRecord, EventKind, Heard, HostPrompt, HostPromptKind,
         HostPromptStage, RequestEnd, RequestOrigin, Restored, ResumeCause, ResumedFrom,
         SessionEvent, SessionState, SessionStats,
     },
+    hand_off::SessionAgent,
     hooks::{Callbacks, DeniedCall, LifecycleHooks, NoCallbacks, NoHooks, SessionContext},
     price::{Cost, PriceTable},
     statistics::TimeStats,
@@ -126,12 +131,14 @@ impl AgentSession {
             live.instructions = Some(all.join("\n\n")).filter(|all| !all.is_empty());
         }
         self.set_barge_in(&mut live)?;
-        let capabilities = Arc::new(self.check(&live)?);
+        let capabilities = Arc::new(self.check(&*self.shared.provider, &live)?);
+        let fallbacks = self.check_fallbacks(&live)?;
         let conversation = opened.map(|opened| opened.conversation);
         let seed = conversation.as_ref().and_then(|it| it.seed(&capabilities, &mut live));
         let executor = self.executor(&live.tools)?;
         let provider = &self.shared.provider;
         let model = provider.model(&live);
+        self.shared.set_host_tools(&live.tools);
         live.tools = self.all_tools(&live.tools);
         let engine = EngineConfig {
             session_id: self.session_id(),
@@ -145,6 +152,7 @@ impl AgentSession {
             sink_format: None,
             first_generation: 1,
             seed,
+            lifetime: LifetimeConfig { random: random(), fallbacks },
         };
         let recording = self.new_recording().await?;
         let (started, outcome) = oneshot::channel();
@@ -252,7 +260,7 @@ impl AgentSession {
         self.shared.state()
     }
 
-    /// The provider's name.
+    /// The name of the session's own provider, whichever it is connected with.
     pub fn provider_name(&self) -> &str {
         self.shared.provider.name()
     }
@@ -411,7 +419,14 @@ impl AgentSession {
         self.executor(&host_tools).map_err(|error| SendError::Invalid(error.to_string()))?;
         let all: Arc<[ToolDefinition]> = self.all_tools(&host_tools).into();
         let command = LiveCommand::UpdateTools(all.clone());
+        self.shared.set_host_tools(&host_tools);
         self.send_able(HostCommand::UpdateTools { all, hosts: host_tools }, &command)
+    }
+
+    /// Replaces the connection by a new one that is told the conversation so far, as after a loss; for
+    /// hosts that find that the provider does no good any more. What it is at work on ends.
+    pub fn reconnect(&self) -> Result<(), SendError> {
+        self.send(HostCommand::Reconnect)
     }
 
     /// Goes to the next step of the workflow. Without one, and after its last step, nothing happens.
@@ -574,13 +589,16 @@ impl AgentSession {
     }
 
     /// What the provider could do with this configuration; refuses what it cannot.
-    fn check(&self, config: &LiveConfig) -> Result<Capabilities, StartError> {
+    fn check(
+        &self,
+        provider: &dyn LiveProvider,
+        config: &LiveConfig,
+    ) -> Result<Capabilities, StartError> {
         let invalid = |what: &str| Err(StartError::InvalidConfig(what.into()));
-        let capabilities =
-            self.shared.provider.capabilities(config).map_err(|error| match error {
-                LiveError::InvalidConfig(reason) => StartError::InvalidConfig(reason),
-                other => StartError::Connect(other),
-            })?;
+        let capabilities = provider.capabilities(config).map_err(|error| match error {
+            LiveError::InvalidConfig(reason) => StartError::InvalidConfig(reason),
+            other => StartError::Connect(other),
+        })?;
         let turns = config.voice_activity;
         if turns == VoiceActivity::Manual && !capabilities.manual_activity {
             return invalid("the provider cannot take turns by hand");
@@ -602,14 +620,41 @@ impl AgentSession {
         Ok(capabilities)
     }
 
+    /// Whom the session falls back on. Refuses one that cannot do what the session needs.
+    fn check_fallbacks(&self, config: &LiveConfig) -> Result<Vec<NamedProvider>, StartError> {
+        let named = |candidate: &Candidate| {
+            let (provider, config) = (&candidate.provider, candidate.config(config));
+            let name: Arc<str> = provider.name().into();
+            match self.check(&**provider, &config) {
+                Ok(_) => Ok(NamedProvider { provider: name, model: provider.model(&config) }),
+                Err(error) => {
+                    let what = format!("the fallback {name} cannot be used: {error}");
+                    Err(StartError::InvalidConfig(what))
+                }
+            }
+        };
+        self.shared.fallbacks.iter().map(named).collect()
+    }
+
     /// The executor of a run. Refuses tools of the host that are invalid or have a name twice.
     fn executor(&self, host_tools: &[ToolDefinition]) -> Result<ToolExecutor, StartError> {
         let shared = &self.shared;
+        self.executor_over(shared.registry.clone(), shared.policy.clone(), host_tools)
+    }
+
+    /// The executor over these tools and this policy.
+    fn executor_over(
+        &self,
+        registry: Arc<ToolRegistry>,
+        policy: Option<Arc<dyn Authorizer>>,
+        host_tools: &[ToolDefinition],
+    ) -> Result<ToolExecutor, StartError> {
+        let shared = &self.shared;
         // Where nobody could refuse a call, none waits to be judged.
-        let judged = shared.policy.is_some() || shared.hooks.is_some();
+        let judged = policy.is_some() || shared.hooks.is_some();
         let authorizer = judged.then(|| -> Arc<dyn Authorizer> {
             Arc::new(PolicyThenHook {
-                policy: shared.policy.clone(),
+                policy: policy.clone(),
                 hooks: shared.hooks.clone(),
                 context: shared.context(),
                 mark: shared.mark(),
@@ -619,7 +664,7 @@ impl AgentSession {
         let mut limits = ExecutorLimits::default();
         limits.authorize_deadline = shared.limits.authorize_deadline;
         limits.max_concurrent = shared.limits.tools;
-        let executor = ToolExecutor::new(shared.registry.clone(), authorizer).limits(limits);
+        let executor = ToolExecutor::new(registry, authorizer).limits(limits);
         executor
             .set_host_tools(host_tools)
             .map_err(|error| StartError::InvalidConfig(error.to_string()))?;
@@ -683,6 +728,13 @@ impl Drop for StopOnDrop {
             shared.stop(EndReason::Cancelled, None);
         }
     }
+}
+
+/// Any number; without randomness always the same, which only makes waits equal.
+fn random() -> u64 {
+    let mut bytes = [0u8; 8];
+    let _ = getrandom::fill(&mut bytes);
+    u64::from_le_bytes(bytes)
 }
 
 fn not_blank(text: String) -> Result<String, SendError> {

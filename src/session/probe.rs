@@ -43,6 +43,7 @@ impl EngineProbe {
             sink_format: None,
             first_generation: 1,
             seed: None,
+            lifetime: Default::default(),
         };
         let pcm = AudioFormat::pcm16(24_000);
         let capabilities = Arc::new(Capabilities::audio_only(pcm, pcm));

@@ -10,25 +10,33 @@ use std::{
     time::Duration,
 };
 
-use antiphon_agent::{Authorizer, Caller, Memory, ScopedMemory, ToolRegistry};
+use antiphon_agent::{Authorizer, Caller, Memory, ScopedMemory, ToolExecutor, ToolRegistry};
 use antiphon_audio::AudioSink;
 use antiphon_live::{Capabilities, LiveProvider};
+use antiphon_types::ToolDefinition;
 use tokio::sync::{oneshot, watch};
 
 use super::{
     AgentSession, BargeIn, Callbacks, EndReason, EndRecord, LifecycleHooks, ReconnectPolicy,
     SendError, SessionContext, SessionEvent, SessionLimits, SessionState, SessionStats, StartError,
     engine::HostCommand,
+    fallback::Candidate,
     feed::Feed,
+    hand_off::Team,
     inbox::{Inbox, Stop},
     journal::Link,
     recording::Recording,
     whole::WholeOutputs,
 };
 
+/// Agents that the conversation may be about to go over to; the last one counts.
+const MAX_HAND_OFFS: usize = 16;
+
 /// The part of a session that outlives its runs.
 pub(crate) struct Shared {
     pub(crate) provider: Arc<dyn LiveProvider>,
+    /// Whom it falls back on, in this order.
+    pub(crate) fallbacks: Vec<Candidate>,
     /// `None`: the host has none, so that nobody needs to be called.
     pub(crate) callbacks: Option<Arc<dyn Callbacks>>,
     pub(crate) hooks: Option<Arc<dyn LifecycleHooks>>,
@@ -42,6 +50,11 @@ pub(crate) struct Shared {
     pub(crate) barge_in: BargeIn,
     pub(crate) events: Feed<SessionEvent>,
     pub(crate) whole_outputs: Arc<WholeOutputs>,
+    pub(crate) team: Team,
+    /// What runs the tools of agents that the conversation is about to go over to, by number.
+    executors: Mutex<Vec<(u64, Arc<ToolExecutor>)>>,
+    /// The tools that the host answers itself, while the session's own agent has the conversation.
+    host_tools: Mutex<Vec<ToolDefinition>>,
     /// Changes only where a start resumes a snapshot, which says whose session it is.
     session_id: Mutex<Arc<str>>,
     recording: Mutex<RecordingState>,
@@ -91,6 +104,7 @@ pub(crate) struct Run {
 /// The parts that a builder collects.
 pub(crate) struct Parts {
     pub(crate) provider: Arc<dyn LiveProvider>,
+    pub(crate) fallbacks: Vec<Candidate>,
     pub(crate) callbacks: Option<Arc<dyn Callbacks>>,
     pub(crate) hooks: Option<Arc<dyn LifecycleHooks>>,
     pub(crate) policy: Option<Arc<dyn Authorizer>>,
@@ -103,6 +117,7 @@ pub(crate) struct Parts {
     pub(crate) barge_in: BargeIn,
     pub(crate) caller: Option<Caller>,
     pub(crate) link: Option<Arc<dyn Link>>,
+    pub(crate) team: Team,
 }
 
 impl Shared {
@@ -112,6 +127,7 @@ impl Shared {
         let (run, _) = watch::channel(Run::default());
         Arc::new(Self {
             provider: parts.provider,
+            fallbacks: parts.fallbacks,
             callbacks: parts.callbacks,
             hooks: parts.hooks,
             policy: parts.policy,
@@ -125,6 +141,9 @@ impl Shared {
             barge_in: parts.barge_in,
             events,
             whole_outputs,
+            team: parts.team,
+            executors: Mutex::default(),
+            host_tools: Mutex::default(),
             recording: Mutex::default(),
             sink: Mutex::new(ParkedSink { sink: parts.sink, next_generation: 1 }),
             live: Mutex::default(),
@@ -132,6 +151,12 @@ impl Shared {
             answers: Mutex::default(),
             next_answer: AtomicU64::new(1),
         })
+    }
+
+    /// The session's own provider, and those that it falls back on.
+    pub(crate) fn candidates(&self) -> Vec<Candidate> {
+        let own = Candidate::own(self.provider.clone());
+        std::iter::once(own).chain(self.fallbacks.iter().cloned()).collect()
     }
 
     /// Names this session among all of the process.
@@ -179,6 +204,32 @@ impl Shared {
 
     pub(crate) fn recording_file(&self) -> Option<PathBuf> {
         lock(&self.recording).file.clone()
+    }
+
+    /// The host answers these tools itself.
+    pub(crate) fn set_host_tools(&self, tools: &[ToolDefinition]) {
+        *lock(&self.host_tools) = tools.to_vec();
+    }
+
+    pub(crate) fn host_tools(&self) -> Vec<ToolDefinition> {
+        lock(&self.host_tools).clone()
+    }
+
+    /// Leaves what runs an agent's tools for the session's task.
+    pub(crate) fn leave_executor(&self, number: u64, executor: ToolExecutor) {
+        let mut waiting = lock(&self.executors);
+        if waiting.len() == MAX_HAND_OFFS {
+            waiting.remove(0);
+        }
+        waiting.push((number, Arc::new(executor)));
+    }
+
+    /// What was left under this number; what was left before is of no use any more.
+    pub(crate) fn take_executor(&self, number: u64) -> Option<Arc<ToolExecutor>> {
+        let mut waiting = lock(&self.executors);
+        let taken = waiting.iter().find(|(known, _)| *known == number).cloned();
+        waiting.retain(|(known, _)| *known > number);
+        taken.map(|(_, executor)| executor)
     }
 
     /// Begins a run, unless one is on.

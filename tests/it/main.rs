@@ -10,6 +10,7 @@ mod bounds;
 mod compatible;
 mod conversation;
 mod fixed;
+mod lifetime;
 mod link;
 #[cfg(feature = "openai")]
 mod openai;

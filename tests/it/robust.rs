@@ -382,7 +382,7 @@ async fn a_provider_that_says_nothing_is_told_as_stalled_and_given_up() {
     let mut told = Vec::new();
     for _ in 0..3 {
         let events = rig.until(|kind| matches!(kind, EventKind::Stalled { .. })).await;
-        let Some(EventKind::Stalled { what, ms }) = events.last() else { panic!() };
+        let Some(EventKind::Stalled { what, ms, .. }) = events.last() else { panic!() };
         told.push((what.to_string(), *ms));
     }
     assert_eq!(

@@ -11,10 +11,11 @@ use super::{Call, Content, Entry, Said};
 ///
 /// On every message: `turn` (of the session, from 1; 0 before the first), `t_ms` (milliseconds since
 /// the session started) and, where the turn was committed before this was told, `late: true`. On what
-/// the agent said: `provider`, `model`, `interrupted`, `generated` (all the words, where they are more
+/// the agent said: `provider`, `model`, `agent` (the name of whom the conversation was handed over to; of
+/// the agent that is linked there is none), `interrupted`, `generated` (all the words, where they are more
 /// than were heard), of spoken words `heard_ms` and `generated_ms` with `confidence` and `error_ms` (see
 /// [`Heard`](crate::session::Heard)) and, on the first words of a turn, `latency_ms` (from the end of
-/// the user's speech to the first sound). On a message that asks for tools: `provider` and `model`.
+/// the user's speech to the first sound). On a message that asks for tools: `provider`, `model` and `agent`.
 ///
 /// On a part that asks for a tool: `args`, the arguments that were approved, where the policy changed
 /// them. On a part with a tool's output: `outcome`, how the call ended. On a text part that nobody
@@ -29,11 +30,18 @@ const UNHEARD: &str = " [The reply was cut off here: the user did not hear the r
 pub(super) struct Speaker {
     provider: Arc<str>,
     model: Arc<str>,
+    /// To whom the conversation was handed over; `None`: the agent that is linked.
+    pub(super) agent: Option<Arc<str>>,
 }
 
 impl Speaker {
     pub(super) fn new(provider: Arc<str>, model: Arc<str>) -> Self {
-        Self { provider, model }
+        Self { provider, model, agent: None }
+    }
+
+    /// The same agent, by another provider.
+    pub(super) fn speak_by(&mut self, provider: Arc<str>, model: Arc<str>) {
+        (self.provider, self.model) = (provider, model);
     }
 }
 
@@ -43,29 +51,29 @@ pub(in crate::link) fn is_note(part: &Part) -> bool {
 }
 
 /// The messages of entries that are complete.
-pub(super) fn messages(entries: Vec<Entry>, speaker: &Speaker) -> Vec<Message> {
+pub(super) fn messages(entries: Vec<Entry>) -> Vec<Message> {
     let mut messages = Vec::with_capacity(entries.len() + 1);
-    let mut round: Vec<(JsonObject, Call)> = Vec::new();
+    let mut round: Vec<(JsonObject, Speaker, Call)> = Vec::new();
     for entry in entries {
-        let place = place(&entry);
+        let (place, speaker) = (place(&entry), entry.speaker);
         match entry.content {
             Content::Call(call) => {
-                if round.last().is_some_and(|(_, last)| last.round != call.round) {
-                    round_messages(&mut round, speaker, &mut messages);
+                if round.last().is_some_and(|(_, _, last)| last.round != call.round) {
+                    round_messages(&mut round, &mut messages);
                 }
-                round.push((place, call));
+                round.push((place, speaker, call));
             }
             Content::User { text } => {
-                round_messages(&mut round, speaker, &mut messages);
+                round_messages(&mut round, &mut messages);
                 messages.push(Message::user(text).with_metadata(voice(place)));
             }
             Content::Agent(said) => {
-                round_messages(&mut round, speaker, &mut messages);
-                messages.push(said_message(said, place, speaker));
+                round_messages(&mut round, &mut messages);
+                messages.push(said_message(said, place, &speaker));
             }
         }
     }
-    round_messages(&mut round, speaker, &mut messages);
+    round_messages(&mut round, &mut messages);
     messages
 }
 
@@ -102,18 +110,14 @@ fn said_message(said: Said, mut place: JsonObject, speaker: &Speaker) -> Message
 }
 
 /// The request and the output of each call of a round, as two messages.
-fn round_messages(
-    round: &mut Vec<(JsonObject, Call)>,
-    speaker: &Speaker,
-    messages: &mut Vec<Message>,
-) {
-    round.sort_by_key(|(_, call)| call.number);
-    let Some((place, _)) = round.first() else { return };
+fn round_messages(round: &mut Vec<(JsonObject, Speaker, Call)>, messages: &mut Vec<Message>) {
+    round.sort_by_key(|(_, _, call)| call.number);
+    let Some((place, speaker, _)) = round.first() else { return };
     let answered_at = place.clone();
     let mut asked_at = place.clone();
     spoken_by(&mut asked_at, speaker);
     let (mut requests, mut outputs) = (Vec::new(), Vec::new());
-    for (_, call) in round.drain(..) {
+    for (_, _, call) in round.drain(..) {
         let Call { id, name, input, approved, output, .. } = call;
         let mut request = Part::tool_request(name.clone(), Some(id.clone()), input);
         if let Some(args) = approved {
@@ -134,6 +138,9 @@ fn round_messages(
 fn spoken_by(place: &mut JsonObject, speaker: &Speaker) {
     place.insert("provider".into(), (*speaker.provider).into());
     place.insert("model".into(), (*speaker.model).into());
+    if let Some(agent) = &speaker.agent {
+        place.insert("agent".into(), (**agent).into());
+    }
 }
 
 fn voice(place: JsonObject) -> Option<JsonObject> {

@@ -145,7 +145,7 @@ impl Driver {
         };
         Self {
             engine: RecordedEngine::new(engine, now, recording),
-            wire: Wire::new(shared.provider.clone(), capabilities),
+            wire: Wire::new(shared.candidates(), capabilities),
             player: Some(player),
             tap,
             tap_dropped: 0,
@@ -341,9 +341,9 @@ impl Driver {
 
     fn act(&mut self, output: Output, now: Instant) {
         match output {
-            Output::Connect { request } => {
+            Output::Connect { request, provider } => {
                 let within = request.config.connect_timeout;
-                self.wire.connect(request, within);
+                self.wire.connect(request, provider, within);
                 self.due |= Sources::WIRE;
             }
             Output::Close { epoch } => {
@@ -425,6 +425,11 @@ impl Driver {
                 tasks.observe_end(ticket, call, *executed)
             }
             Output::CancelTool { ticket } => tasks.cancel(ticket),
+            Output::HandOver { number } => {
+                if let Some(executor) = self.shared.take_executor(number) {
+                    tasks.set_executor(executor);
+                }
+            }
             Output::HostTools { definitions } => {
                 if let Err(error) = tasks.executor().set_host_tools(&definitions) {
                     tracing::warn!(%error, "the host's tools were not replaced");

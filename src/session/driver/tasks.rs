@@ -68,6 +68,11 @@ impl CallTasks {
         &self.executor
     }
 
+    /// Another agent's tools run from now on.
+    pub(crate) fn set_executor(&mut self, executor: Arc<ToolExecutor>) {
+        self.executor = executor;
+    }
+
     /// Has the policy judge a call, beside the audio path.
     pub(crate) fn judge(
         &mut self,

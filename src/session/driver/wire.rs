@@ -10,14 +10,13 @@ use std::{
 };
 
 use antiphon_audio::{AudioFrame, Converter};
-use antiphon_live::{
-    Capabilities, ConnectRequest, LiveCommand, LiveConnection, LiveError, LiveProvider,
-};
+use antiphon_live::{Capabilities, ConnectRequest, LiveCommand, LiveConnection, LiveError};
 use futures_util::{SinkExt, StreamExt};
 use tokio::time::Sleep;
 
 use crate::session::{
-    engine::{Engine, Input, Origin},
+    engine::{Engine, HostCommand, Input, Origin},
+    fallback::Candidate,
     recording::RecordedEngine,
 };
 
@@ -36,12 +35,18 @@ type Connecting = Pin<Box<dyn Future<Output = Result<Box<dyn LiveConnection>, Li
 
 /// The connection, or the making of one.
 pub(super) struct Wire {
-    provider: Arc<dyn LiveProvider>,
+    /// The session's own provider, and those that it falls back on.
+    candidates: Vec<Candidate>,
     connecting: Option<(u32, Connecting)>,
     connection: Option<(u32, Box<dyn LiveConnection>)>,
     closing: Option<Closing>,
     capabilities: Arc<Capabilities>,
     outgoing: VecDeque<(LiveCommand, Origin)>,
+    /// What the connection was handed and may not have left it, with the count of bytes that have when
+    /// it has.
+    in_flight: VecDeque<(u64, LiveCommand)>,
+    /// What the engine has to know before anything else that comes from here.
+    news: VecDeque<Input>,
     converter: Option<Converter>,
     unflushed: bool,
     undelivered: u64,
@@ -53,28 +58,57 @@ struct Closing {
     give_up: Pin<Box<Sleep>>,
 }
 
+impl Closing {
+    /// Waits until it is closed, or need not be waited for any longer.
+    async fn done(mut self) {
+        std::future::poll_fn(|cx| self.poll(cx)).await;
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.connection.poll_close_unpin(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        self.give_up.as_mut().poll(cx)
+    }
+}
+
 impl Wire {
-    pub(super) fn new(provider: Arc<dyn LiveProvider>, capabilities: Arc<Capabilities>) -> Self {
+    pub(super) fn new(candidates: Vec<Candidate>, capabilities: Arc<Capabilities>) -> Self {
         Self {
-            provider,
+            candidates,
             connecting: None,
             connection: None,
             closing: None,
             capabilities,
             outgoing: VecDeque::new(),
+            in_flight: VecDeque::new(),
+            news: VecDeque::new(),
             converter: None,
             unflushed: false,
             undelivered: 0,
         }
     }
 
-    /// Begins to connect.
-    pub(super) fn connect(&mut self, request: ConnectRequest, within: Option<Duration>) {
-        let provider = self.provider.clone();
+    /// Begins to connect with a candidate.
+    pub(super) fn connect(
+        &mut self,
+        request: ConnectRequest,
+        candidate: usize,
+        within: Option<Duration>,
+    ) {
         let epoch = request.epoch;
         let within = within.unwrap_or(CONNECT_TIMEOUT);
+        // Who refuses to continue a conversation while its last connection is open has to see that
+        // closed; others are not waited for.
+        let waits = request.resume.is_some() && self.capabilities.close_before_resume;
+        let last = if waits { self.closing.take() } else { None };
+        let connecting = self.candidates.get(candidate).map(|with| with.connect(request));
         let connecting = Box::pin(async move {
-            match tokio::time::timeout(within, provider.connect(request)).await {
+            if let Some(last) = last {
+                last.done().await;
+            }
+            let Some(connecting) = connecting else { return Err(LiveError::NotConnected) };
+            match tokio::time::timeout(within, connecting).await {
                 Ok(result) => result,
                 Err(_) => Err(LiveError::Timeout { what: "connection".into(), after: within }),
             }
@@ -86,7 +120,9 @@ impl Wire {
     pub(super) fn close(&mut self, epoch: u32) {
         self.connecting.take_if(|(connecting, _)| *connecting == epoch);
         if let Some((_, connection)) = self.connection.take_if(|(open, _)| *open == epoch) {
-            self.forget_stream();
+            // What it was handed it sends before it closes.
+            self.in_flight.clear();
+            self.forget_stream(epoch, u64::MAX);
             let give_up = Box::pin(tokio::time::sleep(CLOSE_TIMEOUT));
             self.closing = Some(Closing { connection, give_up });
         }
@@ -109,6 +145,9 @@ impl Wire {
     /// What comes from the connection.
     pub(super) fn poll_input(&mut self, cx: &mut Context<'_>) -> Poll<Input> {
         self.poll_closing(cx);
+        if let Some(news) = self.news.pop_front() {
+            return Poll::Ready(news);
+        }
         if let Some((epoch, connecting)) = &mut self.connecting {
             let epoch = *epoch;
             let Poll::Ready(result) = connecting.as_mut().poll(cx) else { return Poll::Pending };
@@ -145,6 +184,9 @@ impl Wire {
         engine: &mut RecordedEngine,
     ) -> Poll<Input> {
         loop {
+            if let Some(news) = self.news.pop_front() {
+                return Poll::Ready(news);
+            }
             if let Some(input) = self.fill(cx, engine) {
                 return Poll::Ready(input);
             }
@@ -186,6 +228,7 @@ impl Wire {
             let (command, origin) =
                 next.or_else(|| engine.poll_uplink().map(|command| (command, Origin::None)))?;
             let name = command.name();
+            let kept = is_said_again(&command).then(|| command.clone());
             let command = match command {
                 LiveCommand::AppendAudio(frame) => match self.convert(frame) {
                     Ok(Some(frame)) => LiveCommand::AppendAudio(frame),
@@ -200,11 +243,20 @@ impl Wire {
             match connection.start_send_unpin(command) {
                 Ok(()) => {
                     self.unflushed = true;
+                    let sent = connection.sent_bytes();
+                    while self.in_flight.front().is_some_and(|(by, _)| *by <= sent) {
+                        self.in_flight.pop_front();
+                    }
+                    let by = sent + connection.unsent_bytes() as u64;
+                    self.in_flight.extend(kept.map(|command| (by, command)));
                     if let Origin::Prompt(id) = origin {
                         return Some(Input::PromptSent { id });
                     }
                 }
-                Err(error) if error.is_recoverable() => return Some(self.lost(Some(error))),
+                Err(error) if error.is_recoverable() => {
+                    self.in_flight.extend(kept.map(|command| (u64::MAX, command)));
+                    return Some(self.lost(Some(error)));
+                }
                 Err(error) => {
                     return Some(Input::Refused { epoch, command: name, origin, error });
                 }
@@ -240,24 +292,42 @@ impl Wire {
     }
 
     fn poll_closing(&mut self, cx: &mut Context<'_>) {
-        if let Some(Closing { connection, give_up }) = &mut self.closing
-            && (connection.poll_close_unpin(cx).is_ready() || give_up.as_mut().poll(cx).is_ready())
-        {
+        if self.closing.as_mut().is_some_and(|closing| closing.poll(cx).is_ready()) {
             self.closing = None;
         }
     }
 
     fn lost(&mut self, error: Option<LiveError>) -> Input {
-        let epoch = self.connection.take().map_or(0, |(epoch, _)| epoch);
-        self.forget_stream();
-        Input::Disconnected { epoch, error }
+        let (epoch, sent) = match self.connection.take() {
+            Some((epoch, connection)) => (epoch, connection.sent_bytes()),
+            None => (0, u64::MAX),
+        };
+        self.forget_stream(epoch, sent);
+        let lost = Input::Disconnected { epoch, error };
+        match self.news.pop_front() {
+            Some(first) => {
+                self.news.push_back(lost);
+                first
+            }
+            None => lost,
+        }
     }
 
-    fn forget_stream(&mut self) {
-        self.undelivered += self.outgoing.len() as u64;
-        self.outgoing.clear();
+    /// The connection is over, of which the transport took so many bytes. The engine is told what did
+    /// not leave it and is to be said again.
+    fn forget_stream(&mut self, epoch: u32, sent: u64) {
+        let in_flight = self.in_flight.drain(..).filter(|(by, _)| *by > sent);
+        let handed: Vec<_> = in_flight.filter_map(|(_, command)| said_again(command)).collect();
+        let outgoing = self.outgoing.len() as u64;
+        let waiting = self.outgoing.drain(..).filter_map(|(command, _)| said_again(command));
+        let waiting: Vec<_> = waiting.collect();
+        self.undelivered += outgoing - waiting.len() as u64;
         self.converter = None;
         self.unflushed = false;
+        let commands: Vec<_> = handed.into_iter().chain(waiting).collect();
+        if !commands.is_empty() {
+            self.news.push_back(Input::Returned { epoch, commands });
+        }
     }
 
     /// The user's audio as the provider takes it. `None`: the converter holds it back.
@@ -278,4 +348,31 @@ impl Wire {
         let converted = converter.convert(&frame).map_err(invalid)?;
         Ok((!converted.is_empty()).then_some(converted))
     }
+}
+
+/// Whether a command that did not leave its connection belongs to the next one: the user's audio,
+/// what stands between, and the outputs of calls.
+fn is_said_again(command: &LiveCommand) -> bool {
+    matches!(
+        command,
+        LiveCommand::AppendAudio(_)
+            | LiveCommand::EndAudio
+            | LiveCommand::ActivityStart
+            | LiveCommand::ActivityEnd
+            | LiveCommand::Image { .. }
+            | LiveCommand::ToolResponse(_)
+    )
+}
+
+/// The same as the host asked for it.
+fn said_again(command: LiveCommand) -> Option<HostCommand> {
+    Some(match command {
+        LiveCommand::AppendAudio(frame) => HostCommand::Audio(frame),
+        LiveCommand::EndAudio => HostCommand::EndAudio,
+        LiveCommand::ActivityStart => HostCommand::ActivityStart,
+        LiveCommand::ActivityEnd => HostCommand::ActivityEnd,
+        LiveCommand::Image { media_type, data } => HostCommand::Image { media_type, data },
+        LiveCommand::ToolResponse(response) => HostCommand::ToolResponse(response),
+        _ => return None,
+    })
 }

@@ -81,6 +81,8 @@ impl Engine {
                     self.workflow_advanced(advanced);
                 }
             }
+            HostCommand::HandOff(order) => self.on_hand_off(order),
+            HostCommand::Reconnect => self.on_host_reconnect(),
             HostCommand::SetIdle(config) => self.attention.configure(config),
             HostCommand::Progress { token, text } => {
                 self.host_prompt(HostPromptKind::AgentProgress, token, text);

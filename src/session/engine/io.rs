@@ -8,6 +8,7 @@ use antiphon_live::{Capabilities, ConnectRequest, LiveCommand, LiveError, LiveEv
 use antiphon_types::{AudioFrame, ToolCall, ToolCallRequest, ToolDefinition, ToolResponse};
 use serde::{Deserialize, Serialize};
 
+use super::hand_off::HandOff;
 use crate::session::{
     EndReason, HostPrompt, IdleConfig, SayOptions, SessionEvent, SessionState, journal::Committed,
     recording::form,
@@ -33,6 +34,9 @@ pub(crate) enum Input {
     },
     /// The connection took the command of a prompt.
     PromptSent { id: u64 },
+    /// What was handed to a connection that is over, and did not leave it: the user's audio and what
+    /// stands between, and the outputs of calls. In order, and before its end is told.
+    Returned { epoch: u32, commands: Vec<HostCommand> },
     /// The connection is over; `None` is an end without a word.
     Disconnected { epoch: u32, error: Option<LiveError> },
     /// The host wants something.
@@ -107,6 +111,8 @@ pub(crate) enum HostCommand {
         hosts: Vec<ToolDefinition>,
     },
     AdvanceWorkflow,
+    Reconnect,
+    HandOff(HandOff),
     SetIdle(IdleConfig),
     Progress {
         token: u64,
@@ -198,8 +204,9 @@ pub(crate) struct Manner {
 /// What is to be done.
 #[derive(Debug)]
 pub(crate) enum Output {
-    /// Open a connection. Answered by [`Input::Connected`] or [`Input::ConnectFailed`].
-    Connect { request: ConnectRequest },
+    /// Open a connection with this candidate; the session's own provider is 0, those that it falls back
+    /// on follow. Answered by [`Input::Connected`] or [`Input::ConnectFailed`].
+    Connect { request: ConnectRequest, provider: usize },
     /// Drop the connection.
     Close { epoch: u32 },
     /// Hand this to the connection.
@@ -242,6 +249,8 @@ pub(crate) enum Output {
     PromptAnswer { token: u64, sent: bool },
     /// The tools that the host answers itself are these now.
     HostTools { definitions: Vec<ToolDefinition> },
+    /// From now on another agent's tools run: those that were left under this number.
+    HandOver { number: u64 },
     /// The session is over; the last output.
     Ended { end: End },
 }

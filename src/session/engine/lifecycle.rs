@@ -3,35 +3,25 @@
 use std::{sync::Arc, time::Duration};
 
 use antiphon_agent::Outcome;
-use antiphon_live::{Capabilities, ConnectRequest, LiveError, ReplyOutcome};
+use antiphon_live::{Capabilities, LiveError, ReplyOutcome};
 use antiphon_types::ToolResponse;
 
 use super::{
     Engine, Gate, Phase,
     calls::Stage,
     io::{End, NeverBegan, Output, not_run},
-    sequencer::{Wanted, Why},
+    lifetime::Next,
+    reconnect::Gap,
+    sequencer::Why,
     timers::Timer,
 };
 use crate::session::{EndReason, EventKind, RequestEnd, SessionState};
-
-/// How long a connection that is about to go away is used on when the provider does not say how
-/// much time is left, and at most.
-const LEAVE_WITHIN: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(10));
 
 impl Engine {
     pub(super) fn begin_connecting(&mut self) {
         self.state = SessionState::Connecting;
         self.ordered_outputs.push_back(Output::StateOnly(SessionState::Connecting));
         self.connect_again();
-    }
-
-    pub(super) fn connect_again(&mut self) {
-        self.epoch += 1;
-        let resume = self.reconnect.handle.clone();
-        let history = self.reconnect.history();
-        let request = ConnectRequest::resuming(self.live.clone(), resume, history, self.epoch);
-        self.prompt_outputs.push_back(Output::Connect { request });
     }
 
     pub(super) fn on_connected(&mut self, epoch: u32, capabilities: Arc<Capabilities>) {
@@ -41,8 +31,9 @@ impl Engine {
         }
         self.connected = true;
         self.uplink_sent = Duration::ZERO;
-        self.reconnect.connected(self.now);
-        self.reconnect.resumed = self.reconnect.handle.is_some() && capabilities.resumption;
+        self.reconnect.attempts.connected(self.now);
+        self.reconnect.resumed = self.reconnect.resuming && capabilities.resumption;
+        self.plan_life(&capabilities);
         self.capabilities = Some(capabilities);
         if self.phase == Phase::Connecting {
             self.phase = Phase::Starting;
@@ -51,12 +42,10 @@ impl Engine {
             return;
         }
         self.stats.reconnects += 1;
+        self.tell_restored();
         self.set_state(SessionState::Listening);
         self.send_held_responses();
-        let asked = self.replies.is_waiting_for(Why::User);
-        if self.turn.open && !self.turn.replied && !asked && self.can(|can| can.create_reply) {
-            self.want_reply(Wanted::Reply, Why::User);
-        }
+        self.ask_for_what_is_owed();
     }
 
     pub(super) fn on_start_hook_done(&mut self) {
@@ -81,15 +70,22 @@ impl Engine {
         if epoch != self.epoch {
             return;
         }
-        if self.phase == Phase::Connecting {
-            return self.end_before_begin(NeverBegan::Connect(error));
-        }
         let stale = matches!(error, LiveError::NoResumableSession);
-        if stale && self.reconnect.handle.take().is_some() {
+        if stale && self.reconnect.handle.forget() {
             // The provider has forgotten the conversation: a new one that is told of it.
             return self.connect_again();
         }
-        self.try_again_or_end(error);
+        if self.phase == Phase::Connecting {
+            if self.reconnect.attempts.first_failed() {
+                tracing::warn!(%error, "connecting with the provider that the session falls back on");
+                self.first_error.get_or_insert(error);
+                return self.connect_again();
+            }
+            let error = self.first_error.take().unwrap_or(error);
+            return self.end_before_begin(NeverBegan::Connect(error));
+        }
+        let next = self.reconnect.attempts.failed(&error, self.now);
+        self.try_again_or_end(next, error);
     }
 
     pub(super) fn on_disconnected(&mut self, epoch: u32, error: Option<LiveError>) {
@@ -102,42 +98,10 @@ impl Engine {
         }
         let error = error.unwrap_or(LiveError::Closed { code: 1000, reason: String::new() });
         // While the start hook still runs, all that this tells waits for it like any event.
+        let expected = self.going_away && matches!(error, LiveError::Closed { .. });
         self.lose_connection();
-        self.try_again_or_end(error);
-    }
-
-    /// The provider closes soon: leave as soon as nothing is under way.
-    pub(super) fn on_going_away(&mut self, time_left: Option<Duration>) {
-        if !self.reconnect.is_on() || self.going_away {
-            return;
-        }
-        self.going_away = true;
-        let (usual, longest) = LEAVE_WITHIN;
-        let within = time_left.map_or(usual, |left| (left / 2).min(longest));
-        self.timers.set(Timer::GoingAway, self.now + within);
-    }
-
-    pub(super) fn leave_if_idle(&mut self) {
-        let under_way = self.replies.active.is_some()
-            || self.replies.asked.is_some()
-            || self.calls.any_at_work()
-            || self.attention.user_speaks();
-        if self.going_away && self.connected && !under_way {
-            self.replace_connection();
-        }
-    }
-
-    pub(super) fn replace_connection(&mut self) {
-        if !self.connected || self.phase != Phase::Running {
-            return;
-        }
-        let epoch = self.epoch;
-        self.lose_connection();
-        self.prompt_outputs.push_back(Output::Close { epoch });
-        self.set_state(SessionState::Recovering);
-        let attempt = self.reconnect.planned_attempt();
-        self.emit(EventKind::Reconnecting { attempt, cause: "the provider goes away".into() });
-        self.connect_again();
+        let next = self.reconnect.attempts.lost(&error, expected, self.now);
+        self.try_again_or_end(next, error);
     }
 
     /// Begins the end. Tools get until `within` from now, at most the limit for closing.
@@ -245,12 +209,18 @@ impl Engine {
     }
 
     /// Everything that belongs to the connection ends with it. What was received plays on.
-    fn lose_connection(&mut self) {
+    pub(super) fn lose_connection(&mut self) {
         let unanswered = self.turn.open && self.owes_an_answer();
         self.connected = false;
         self.going_away = false;
         self.timers.stop(Timer::GoingAway);
+        self.timers.stop(Timer::Expiry);
         self.timers.stop(Timer::Request);
+        let (dropped, provider) = (self.uplink.dropped(), self.reconnect.attempts.provider());
+        self.reconnect.gap = Some(Gap { since: self.now, dropped, provider });
+        self.uplink.keep(self.limits.gap_audio);
+        let valid = self.capabilities.as_ref().and_then(|can| can.resumption_valid);
+        self.reconnect.handle.connection_ended(self.now, valid);
         self.attention.speech_is_over();
         self.timers.stop(Timer::TranscriptWait);
         // What the user is owed is asked for again.
@@ -290,11 +260,14 @@ impl Engine {
         asked || silent || calls.peek().is_some() && calls.all(waits)
     }
 
-    fn try_again_or_end(&mut self, error: LiveError) {
-        match self.reconnect.next_attempt(&error, self.now) {
-            Some((attempt, wait)) => {
+    fn try_again_or_end(&mut self, next: Option<Next>, error: LiveError) {
+        match next {
+            Some(Next { attempt, wait }) => {
                 self.set_state(SessionState::Recovering);
                 self.emit(EventKind::Reconnecting { attempt, cause: error.to_string() });
+                if wait.is_zero() {
+                    return self.connect_again();
+                }
                 self.timers.set(Timer::Backoff, self.now + wait);
             }
             None => {

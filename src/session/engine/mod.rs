@@ -24,11 +24,13 @@ mod bounds;
 mod calls;
 mod confirm;
 mod floor;
+mod hand_off;
 mod host;
 mod idle;
 mod io;
 mod ledger;
 mod lifecycle;
+mod lifetime;
 mod progress;
 mod prompts;
 mod provider;
@@ -39,6 +41,7 @@ mod timers;
 mod tools;
 mod transcripts;
 mod uplink;
+mod watchdog;
 mod workflow;
 
 #[cfg(test)]
@@ -51,8 +54,8 @@ use std::{
 };
 
 use antiphon_audio::PositionSource;
-use antiphon_live::{Capabilities, LiveCommand, LiveConfig};
-use antiphon_types::{AudioFormat, ToolResponse};
+use antiphon_live::{Capabilities, LiveCommand, LiveConfig, LiveError};
+use antiphon_types::AudioFormat;
 use serde::{Deserialize, Serialize};
 
 use self::{
@@ -60,10 +63,13 @@ use self::{
     bounds::Ending,
     calls::Calls,
     floor::Floor,
+    hand_off::Agents,
+    lifetime::{Attempts, Chance, Named},
     prompts::{Language, Prompts},
     reconnect::Reconnect,
     sequencer::{Latency, Sequencer},
     timers::{Timer, Timers},
+    tools::Unsent,
     transcripts::Utterances,
     uplink::Uplink,
     workflow::Workflow,
@@ -76,9 +82,11 @@ use super::{
 };
 
 pub(crate) use self::{
+    hand_off::{HandOff, Persona},
     io::{
         Decision, End, HookTrouble, HostCommand, Input, Manner, NeverBegan, Origin, Output, Ticket,
     },
+    lifetime::{LifetimeConfig, Named as NamedProvider},
     prompts::frame_untrusted,
 };
 
@@ -103,6 +111,8 @@ pub(crate) struct EngineConfig {
     pub(crate) first_generation: u64,
     /// The conversation that it goes on from.
     pub(crate) seed: Option<Seed>,
+    #[serde(default)]
+    pub(crate) lifetime: LifetimeConfig,
 }
 
 /// A voice session as a state machine. See the head of this module.
@@ -145,7 +155,7 @@ pub(crate) struct Engine {
     /// The parked call whose read-back is being spoken or answered, and since when it may be.
     asking: Option<(u64, Option<Instant>)>,
     /// Outputs that wait for a connection.
-    unsent_responses: Vec<ToolResponse>,
+    unsent_responses: Vec<Unsent>,
     /// Calls whose outputs the provider did not take.
     refused_outputs: VecDeque<Arc<str>>,
     utterances: Utterances,
@@ -156,10 +166,17 @@ pub(crate) struct Engine {
     prompts: Prompts,
     workflow: Option<Workflow>,
     reconnect: Reconnect,
+    fallbacks: Vec<Named>,
+    /// Why connecting with the first candidate failed, while others are tried.
+    first_error: Option<LiveError>,
+    chance: Chance,
+    agents: Agents,
     latency: Latency,
     times: Times,
     turn: Turn,
     stalled: Stalled,
+    /// The turn in which something was last done about a silent provider.
+    reacted_in: Option<u64>,
     detached: Vec<Arc<str>>,
     stats: SessionStats,
 }
@@ -223,7 +240,9 @@ impl Engine {
             sink_format,
             first_generation,
             seed,
+            lifetime,
         } = config;
+        let attempts = Attempts::new(reconnect, lifetime.fallbacks.len(), lifetime.random);
         let workflow = Workflow::new(&live);
         if let Some(instructions) = workflow.as_ref().and_then(Workflow::instructions) {
             live.instructions = Some(instructions);
@@ -263,11 +282,16 @@ impl Engine {
             floor: Floor::new(barge_in),
             prompts: Prompts::default(),
             workflow,
-            reconnect: Reconnect::new(reconnect, seed),
+            reconnect: Reconnect::new(attempts, seed),
+            fallbacks: lifetime.fallbacks,
+            first_error: None,
+            chance: Chance::new(lifetime.random),
+            agents: Agents::default(),
             latency: Latency::default(),
             times: Times::default(),
             turn: Turn::default(),
             stalled: Stalled::default(),
+            reacted_in: None,
             detached: Vec::new(),
             stats: SessionStats::default(),
             limits,
@@ -295,6 +319,7 @@ impl Engine {
             Input::Connected { epoch, capabilities } => self.on_connected(epoch, capabilities),
             Input::ConnectFailed { epoch, error } => self.on_connect_failed(epoch, error),
             Input::Disconnected { epoch, error } => self.on_disconnected(epoch, error),
+            Input::Returned { commands, .. } => self.on_returned(commands),
             Input::StartHookDone => self.on_start_hook_done(),
             Input::Stop { reason, within } => self.begin_close(reason, within),
             Input::Provider { epoch, event } => self.on_provider(epoch, event),
@@ -407,6 +432,7 @@ impl Engine {
         self.start_approved_calls();
         self.finish_groups();
         self.ask_next_read_back();
+        self.hand_off_if_clean();
         self.pump();
         self.finish_turn();
         self.leave_if_idle();
@@ -438,6 +464,7 @@ impl Engine {
             Timer::WrapUp => self.on_wrap_up(),
             Timer::HardEnd => self.on_hard_end(),
             Timer::Backoff => self.connect_again(),
+            Timer::Expiry => self.on_expiry(),
             Timer::GoingAway => self.replace_connection(),
             Timer::Close => self.finish(),
         }
@@ -549,7 +576,7 @@ impl Engine {
             }
             HookTrouble::Stalled { hook, ms } => {
                 tracing::debug!(hook, ms, "a hook takes long");
-                self.emit(EventKind::Stalled { what: "hook".into(), ms });
+                self.emit(EventKind::Stalled { what: "hook".into(), ms, reaction: None });
             }
             HookTrouble::Flooded => {
                 self.emit_error("hook", "too many events wait for the hooks");

@@ -179,6 +179,26 @@ pub(crate) fn read_back(language: Language, question: &str) -> String {
     }
 }
 
+/// Asks for the answer that did not come.
+pub(crate) fn nudge(language: Language) -> &'static str {
+    match language {
+        Language::English => "(Please answer what was said last.)",
+        Language::German => "(Bitte antworte auf das zuletzt Gesagte.)",
+    }
+}
+
+/// Has an agent speak that was handed the conversation.
+pub(crate) fn go_on(language: Language) -> &'static str {
+    match language {
+        Language::English => "(You have just taken over the conversation. Go on with it.)",
+        Language::German => "(Du hast das Gespräch eben übernommen. Führe es weiter.)",
+    }
+}
+
+/// What a model makes of the output of a call that its connection knows nothing of.
+pub(crate) const LATE_OUTPUT: &str =
+    "This is the output of a tool call that you made a moment ago, before the connection changed.";
+
 /// Frames output that must not be trusted, so that nothing in it can pass for an instruction or
 /// for the end of the frame. `nonce` is random.
 pub(crate) fn frame_untrusted(nonce: u64, source: &str, lead: &str, output: &str) -> String {

@@ -77,7 +77,11 @@ impl Engine {
                 }
             }
             LiveEvent::GoingAway { time_left } => self.on_going_away(time_left),
-            LiveEvent::Resumable(handle) => self.reconnect.handle = Some(handle),
+            LiveEvent::Resumable(handle) => {
+                let provider = self.reconnect.attempts.provider();
+                self.reconnect.handle.renew(provider, handle, self.calls.is_empty());
+            }
+            LiveEvent::NotResumable => self.reconnect.handle.outdate(),
             _ => self.stats.ignored_events += 1,
         }
     }
@@ -115,7 +119,13 @@ impl Engine {
 
     /// Whatever comes shows that the provider has not stalled.
     fn note_progress(&mut self, event: &LiveEvent) {
-        let counts = !matches!(event, LiveEvent::Ignored { .. } | LiveEvent::Resumable(_));
+        let counts = !matches!(
+            event,
+            LiveEvent::Ignored { .. }
+                | LiveEvent::Resumable(_)
+                | LiveEvent::NotResumable
+                | LiveEvent::GoingAway { .. }
+        );
         if counts && self.timers.is_set(Timer::Stall) {
             self.stalled.since = Some(self.now);
             self.stalled.times = 0;
@@ -421,28 +431,9 @@ impl Engine {
             return;
         }
         self.end_reply(&id, outcome);
-        self.reconnect.worked();
+        self.reconnect.attempts.worked();
         if self.utterances.any_open() && !self.attention.user_speaks() {
             self.timers.set(Timer::TranscriptFlush, self.now + TRANSCRIPT_FLUSH);
-        }
-    }
-
-    /// Nothing came for long. Told each time; after the third the turn is given up.
-    pub(super) fn on_stall(&mut self) {
-        if self.state != SessionState::Processing {
-            return;
-        }
-        self.timers.set(Timer::Stall, self.now + self.limits.stall);
-        if self.calls.any_at_work() {
-            return;
-        }
-        self.stalled.times += 1;
-        let since = self.stalled.since.unwrap_or(self.now);
-        let ms = self.now.saturating_duration_since(since).as_millis() as u64;
-        self.emit(EventKind::Stalled { what: "provider".into(), ms });
-        if self.stalled.times == 3 {
-            self.give_up_asked(RequestEnd::TimedOut);
-            self.set_state(SessionState::Listening);
         }
     }
 

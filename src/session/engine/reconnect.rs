@@ -1,96 +1,66 @@
-//! When and how often a lost connection is replaced.
+//! What outlives a connection.
 
 use std::{
     collections::VecDeque,
     time::{Duration, Instant},
 };
 
-use antiphon_live::{HistoryItem, HistoryRole, LiveError, Resumption};
+use antiphon_live::{HistoryItem, HistoryRole};
 
-use crate::session::{ReconnectPolicy, ResumedFrom, journal::Seed};
+use super::lifetime::{Attempts, Handle};
+use crate::session::{ResumedFrom, journal::Seed};
 
-/// A connection that lived this long is believed in: the count of attempts starts again.
-const STABLE: Duration = Duration::from_secs(30);
 /// What a later connection is told of the conversation, at most.
 const MAX_HISTORY: usize = 200;
 
-/// The state of reconnecting.
+/// What outlives a connection, and what the next one is told of it.
 #[derive(Debug)]
 pub(crate) struct Reconnect {
-    policy: ReconnectPolicy,
-    attempts: u32,
-    connected_at: Option<Instant>,
-    /// The newest handle of the provider.
-    pub(crate) handle: Option<Resumption>,
-    /// The present connection continues an earlier one: it knows the calls of before.
+    pub(crate) attempts: Attempts,
+    pub(crate) handle: Handle,
+    /// The connection that is being made is asked to continue the last one.
+    pub(crate) resuming: bool,
+    /// The present connection continues an earlier one.
     pub(crate) resumed: bool,
     /// What the session goes on from, until it was told.
     pub(crate) resumed_from: Option<ResumedFrom>,
+    /// The gap between two connections, while there is one.
+    pub(crate) gap: Option<Gap>,
     /// With the turn that each belongs to; 0 is before the session.
     history: VecDeque<(u64, HistoryItem)>,
 }
 
+/// The time without a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Gap {
+    pub(crate) since: Instant,
+    /// The user's audio that had been dropped when it began.
+    pub(crate) dropped: Duration,
+    /// The candidate that was connected with.
+    pub(crate) provider: usize,
+}
+
 impl Reconnect {
     /// `seed`: what was said before the session.
-    pub(crate) fn new(policy: ReconnectPolicy, seed: Option<Seed>) -> Self {
+    pub(crate) fn new(attempts: Attempts, seed: Option<Seed>) -> Self {
         let (history, resumed_from) = match seed {
             Some(Seed { history, told }) => (history, Some(told)),
             None => (Vec::new(), None),
         };
         Self {
-            policy,
-            attempts: 0,
-            connected_at: None,
-            handle: None,
+            attempts,
+            handle: Handle::default(),
+            resuming: false,
             resumed: false,
             resumed_from,
+            gap: None,
             history: history.into_iter().map(|item| (0, item)).collect(),
         }
     }
 
     /// Whether connections are replaced at all.
     pub(crate) fn is_on(&self) -> bool {
-        self.policy.max_attempts > 0
-    }
-
-    /// A connection stands.
-    pub(crate) fn connected(&mut self, now: Instant) {
-        self.connected_at = Some(now);
-    }
-
-    /// A reply came to its end: the connection is good.
-    pub(crate) fn worked(&mut self) {
-        self.attempts = 0;
-    }
-
-    /// The connection is lost, or an attempt failed. `Some((attempt, wait))`: try again so.
-    pub(crate) fn next_attempt(
-        &mut self,
-        error: &LiveError,
-        now: Instant,
-    ) -> Option<(u32, Duration)> {
-        if self.connected_at.take().is_some_and(|at| now.duration_since(at) >= STABLE) {
-            self.attempts = 0;
-        }
-        if !error.is_recoverable() || self.attempts >= self.policy.max_attempts {
-            return None;
-        }
-        let doubled = 1u32.checked_shl(self.attempts).unwrap_or(u32::MAX);
-        let backoff =
-            self.policy.initial_backoff.saturating_mul(doubled).min(self.policy.max_backoff);
-        self.attempts += 1;
-        let wait = match error {
-            LiveError::RateLimited { retry_after: Some(after), .. } => backoff.max(*after),
-            _ => backoff,
-        };
-        Some((self.attempts, wait))
-    }
-
-    /// A change of connections that the provider asked for: at once.
-    pub(crate) fn planned_attempt(&mut self) -> u32 {
-        self.connected_at = None;
-        self.attempts += 1;
-        self.attempts
+        self.attempts.is_on()
     }
 
     /// Remembers what was said or done in a turn. The user's words often come after the calls and
@@ -105,6 +75,11 @@ impl Reconnect {
             false => None,
         };
         self.history.insert(at.unwrap_or(self.history.len()), (turn, item));
+    }
+
+    /// Whether nothing was said yet.
+    pub(crate) fn history_is_empty(&self) -> bool {
+        self.history.is_empty()
     }
 
     /// The conversation so far.
@@ -123,7 +98,8 @@ mod tests {
 
     #[test]
     fn late_words_of_the_user_stand_before_what_they_led_to() {
-        let mut reconnect = Reconnect::new(ReconnectPolicy::default(), None);
+        let attempts = Attempts::new(Default::default(), 0, 1);
+        let mut reconnect = Reconnect::new(attempts, None);
         let message = |role, text: &str| HistoryItem::Message { role, text: text.into() };
         for (turn, role, text) in [
             (1, HistoryRole::User, "one"),
@@ -144,52 +120,5 @@ mod tests {
             })
             .collect();
         assert_eq!(texts, ["one", "first", "two", "second", "late", "three"]);
-    }
-
-    fn lost() -> LiveError {
-        LiveError::Transport("reset".into())
-    }
-
-    #[test]
-    fn waits_double_up_to_the_longest_and_end() {
-        let now = Instant::now();
-        let policy = ReconnectPolicy {
-            max_attempts: 4,
-            initial_backoff: Duration::from_millis(250),
-            max_backoff: Duration::from_millis(800),
-        };
-        let mut reconnect = Reconnect::new(policy, None);
-        let waits: Vec<_> = std::iter::from_fn(|| reconnect.next_attempt(&lost(), now)).collect();
-        let ms = |ms| Duration::from_millis(ms);
-        assert_eq!(waits, [(1, ms(250)), (2, ms(500)), (3, ms(800)), (4, ms(800))]);
-    }
-
-    #[test]
-    fn what_cannot_be_mended_is_not_tried_again() {
-        let mut reconnect = Reconnect::new(ReconnectPolicy::default(), None);
-        let closed = LiveError::Closed { code: 1000, reason: String::new() };
-        assert_eq!(reconnect.next_attempt(&closed, Instant::now()), None);
-    }
-
-    #[test]
-    fn a_stable_connection_starts_the_count_again() {
-        let now = Instant::now();
-        let mut reconnect = Reconnect::new(ReconnectPolicy::default(), None);
-        reconnect.next_attempt(&lost(), now);
-        reconnect.connected(now);
-        assert_eq!(reconnect.next_attempt(&lost(), now).unwrap().0, 2);
-        reconnect.connected(now);
-        assert_eq!(reconnect.next_attempt(&lost(), now + STABLE).unwrap().0, 1);
-    }
-
-    #[test]
-    fn the_providers_own_wait_is_kept() {
-        let mut reconnect = Reconnect::new(ReconnectPolicy::default(), None);
-        let limited = LiveError::RateLimited {
-            message: "slow down".into(),
-            retry_after: Some(Duration::from_secs(20)),
-        };
-        let (_, wait) = reconnect.next_attempt(&limited, Instant::now()).unwrap();
-        assert_eq!(wait, Duration::from_secs(20));
     }
 }

@@ -106,7 +106,7 @@ impl Engine {
                     self.timers.set(Timer::Request, self.now + within);
                     return;
                 }
-                self.emit(EventKind::Stalled { what: "provider".into(), ms });
+                self.emit(EventKind::Stalled { what: "provider".into(), ms, reaction: None });
             }
             _ => self.emit_error("provider", format!("a reply was not begun within {ms} ms")),
         }

@@ -40,13 +40,15 @@ pub(crate) enum Timer {
     HardEnd,
     /// The next attempt to connect.
     Backoff,
+    /// The connection comes near its longest life; it is replaced at the next quiet moment.
+    Expiry,
     /// The provider goes away; a new connection must be made now.
     GoingAway,
     /// Tools must have ended by now; the session closes without them.
     Close,
 }
 
-const TIMERS: [Timer; 19] = [
+const TIMERS: [Timer; 20] = [
     Timer::Settle,
     Timer::LostEnd,
     Timer::Stall,
@@ -64,6 +66,7 @@ const TIMERS: [Timer; 19] = [
     Timer::WrapUp,
     Timer::HardEnd,
     Timer::Backoff,
+    Timer::Expiry,
     Timer::GoingAway,
     Timer::Close,
 ];

@@ -25,6 +25,16 @@ const MAX_REFUSED_OUTPUTS: usize = 32;
 /// Calls that may be open at a time; more are refused.
 const MAX_OPEN_CALLS: usize = 128;
 
+/// An output that waits for a connection.
+#[derive(Debug)]
+pub(super) struct Unsent {
+    pub(super) response: ToolResponse,
+    /// The call ran, or was refused: the model should hear of it.
+    pub(super) ran: bool,
+    /// The connection that is being made is told of it by the history.
+    pub(super) in_history: bool,
+}
+
 impl Engine {
     pub(super) fn on_tool_calls(&mut self, reply: Option<ReplyId>, calls: Vec<ToolCallRequest>) {
         let active = self.replies.active.as_ref();
@@ -39,6 +49,8 @@ impl Engine {
         if self.state == SessionState::Listening && !cut {
             self.set_state(SessionState::Processing);
         }
+        // Until they are answered, who resumes knows nothing of them.
+        self.reconnect.handle.outdate();
         for request in calls {
             let ticket = self.calls.add(self.epoch, number, reply_done, turn, request.clone());
             if self.calls.iter().count() > MAX_OPEN_CALLS {
@@ -237,40 +249,77 @@ impl Engine {
             // The model went on meanwhile: this output has a reply of its own.
             self.calls.reopen_group(ticket.epoch, ticket.reply);
         }
+        let known = ticket.epoch == self.epoch && self.connected || self.knows_earlier_calls();
+        // A connection that knows nothing of the call need not hear that it did not run.
+        let ran = !matches!(outcome, Outcome::Cancelled | Outcome::Interrupted);
         if let Some(group) = self.calls.group_mut(ticket.epoch, ticket.reply) {
-            group.speak |= !silent;
+            group.speak |= !silent && (known || ran);
             group.after_reply |= group.reply_done;
         }
         // A provider that knows of schedules keeps them itself.
         if cuts_in && !self.can(|can| can.non_blocking_tools) {
             self.cut_in();
         }
-        if self.connected && (ticket.epoch == self.epoch || self.reconnect.resumed) {
+        if !self.connected {
+            self.unsent_responses.push(Unsent { response, ran, in_history: false });
+        } else if known {
             self.send(LiveCommand::ToolResponse(response), Origin::ToolOutput);
-        } else if !self.connected {
-            self.unsent_responses.push(response);
+        } else if ran {
+            self.tell_in_words(&response);
         } else {
             self.stats.late_tool_results += 1;
         }
     }
 
-    /// A new connection stands: outputs that waited go to it if it knows their calls.
-    pub(super) fn send_held_responses(&mut self) {
-        let held = std::mem::take(&mut self.unsent_responses);
-        if !self.reconnect.resumed {
-            self.stats.late_tool_results += held.len() as u64;
+    /// Whether the present connection takes outputs of calls that came by an earlier one.
+    fn knows_earlier_calls(&self) -> bool {
+        self.connected && self.reconnect.resumed && self.can(|can| can.resumes_calls)
+    }
+
+    /// Whether the model goes on after outputs only where it is asked to.
+    fn is_asked_after_tools(&self) -> bool {
+        self.can(|can| can.create_reply && !can.replies_after_tools)
+    }
+
+    /// The model is told an output of whose call its connection knows nothing.
+    fn tell_in_words(&mut self, response: &ToolResponse) {
+        if !self.can(|can| can.text_input) {
+            self.stats.late_tool_results += 1;
             return;
         }
-        for response in held {
-            self.send(LiveCommand::ToolResponse(response), Origin::ToolOutput);
+        let output = Value::Object(response.response.clone()).to_string();
+        let nonce = self.chance.next();
+        let text = prompts::frame_untrusted(nonce, &response.name, prompts::LATE_OUTPUT, &output);
+        let silent = response.scheduling == ToolResponseScheduling::Silent;
+        let reply = !silent && !self.is_asked_after_tools();
+        self.want_reply(Wanted::Text { text, reply }, Why::Tools);
+    }
+
+    /// A new connection stands: outputs that waited go to it if it knows their calls, and are told it
+    /// otherwise, where the history did not do so.
+    pub(super) fn send_held_responses(&mut self) {
+        let held = std::mem::take(&mut self.unsent_responses);
+        let by_history = self.is_asked_after_tools() && self.can(|can| can.history);
+        for Unsent { response, ran, in_history } in held {
+            if self.knows_earlier_calls() {
+                self.send(LiveCommand::ToolResponse(response), Origin::ToolOutput);
+            } else if !ran {
+                self.stats.late_tool_results += 1;
+            } else if !(in_history && by_history) {
+                self.tell_in_words(&response);
+            }
         }
     }
 
     /// All outputs of a reply's calls are in and the reply is done: the model goes on.
     pub(super) fn finish_groups(&mut self) {
+        // What comes of them is for the next connection to say.
+        if !self.connected {
+            return;
+        }
         while let Some(group) = self.calls.take_finished_group() {
-            let current = group.epoch == self.epoch || self.reconnect.resumed;
-            let speaks = group.speak && !group.cut && current && self.connected;
+            let known = group.epoch == self.epoch || self.knows_earlier_calls();
+            let speaks = group.speak && !group.cut && (known || self.is_asked_after_tools());
             let by_itself = self.can(|can| can.replies_after_tools);
             if speaks && !by_itself && self.can(|can| can.create_reply) {
                 self.want_reply(Wanted::Reply, Why::Tools);
@@ -278,7 +327,7 @@ impl Engine {
             }
             let idle = self.replies.active.is_none() && self.replies.asked.is_none();
             let goes_on = group.after_reply || self.can(|can| can.tools_after_reply);
-            if speaks && by_itself && goes_on && idle {
+            if speaks && known && by_itself && goes_on && idle {
                 let request = self.request(Why::Tools);
                 self.expect(Asked { number: None, request });
                 continue;
@@ -480,7 +529,7 @@ impl Engine {
         let Some((name, since)) = self.calls.longest_running() else { return };
         let ms = self.now.saturating_duration_since(since).as_millis() as u64;
         tracing::debug!(tool = %name, ms, "a tool runs for long");
-        self.emit(EventKind::Stalled { what: "tool".into(), ms });
+        self.emit(EventKind::Stalled { what: "tool".into(), ms, reaction: None });
         self.timers.set(Timer::ToolStall, self.now + self.limits.stall);
     }
 

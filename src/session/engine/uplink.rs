@@ -13,6 +13,9 @@ const MAX_MARKS: usize = 256;
 pub(crate) struct Uplink {
     items: VecDeque<LiveCommand>,
     queued: Duration,
+    /// While the wire takes audio.
+    usual: Duration,
+    /// Now.
     limit: Duration,
     dropped: Duration,
     marks: usize,
@@ -23,6 +26,7 @@ impl Uplink {
         Self {
             items: VecDeque::new(),
             queued: Duration::ZERO,
+            usual: limit,
             limit,
             dropped: Duration::ZERO,
             marks: 0,
@@ -34,6 +38,22 @@ impl Uplink {
         self.queued += frame.duration();
         self.items.push_back(LiveCommand::AppendAudio(frame));
         while self.queued > self.limit && self.drop_oldest_audio() {}
+    }
+
+    /// There is no wire for a while: more is kept, until the next one has caught up.
+    pub(crate) fn keep(&mut self, limit: Duration) {
+        self.limit = self.limit.max(limit);
+    }
+
+    /// What was taken and did not reach the wire comes first again, in this order.
+    pub(crate) fn give_back(&mut self, items: Vec<LiveCommand>) {
+        for item in items.into_iter().rev() {
+            match &item {
+                LiveCommand::AppendAudio(frame) => self.queued += frame.duration(),
+                _ => self.marks += 1,
+            }
+            self.items.push_front(item);
+        }
     }
 
     /// Adds a command that must not overtake the audio before it. `false`: too many wait.
@@ -65,6 +85,9 @@ impl Uplink {
         match &item {
             LiveCommand::AppendAudio(frame) => self.queued -= frame.duration(),
             _ => self.marks -= 1,
+        }
+        if self.queued <= self.usual {
+            self.limit = self.usual;
         }
         Some(item)
     }
@@ -122,6 +145,42 @@ mod tests {
         assert_eq!(uplink.pop(), Some(LiveCommand::EndAudio));
         assert_eq!(uplink.pop(), Some(LiveCommand::AppendAudio(frame(2))));
         assert_eq!(uplink.pop(), None);
+    }
+
+    #[test]
+    fn what_is_kept_without_a_wire_goes_out_whole() {
+        let mut uplink = Uplink::new(Duration::from_millis(40));
+        uplink.keep(Duration::from_millis(100));
+        for value in 0..6 {
+            uplink.audio(frame(value));
+        }
+        assert_eq!(uplink.dropped_ms(), 20);
+        // A wire again, and it is not yet as fast as the user speaks.
+        assert_eq!(uplink.pop(), Some(LiveCommand::AppendAudio(frame(1))));
+        uplink.audio(frame(6));
+        for value in 2..5 {
+            assert_eq!(uplink.pop(), Some(LiveCommand::AppendAudio(frame(value))));
+        }
+        assert_eq!(uplink.dropped_ms(), 20);
+        for value in 7..10 {
+            uplink.audio(frame(value));
+        }
+        assert_eq!(uplink.dropped_ms(), 80, "it had caught up");
+    }
+
+    #[test]
+    fn what_comes_back_stands_before_what_waits() {
+        let mut uplink = Uplink::new(Duration::from_secs(1));
+        uplink.audio(frame(3));
+        uplink.give_back(vec![
+            LiveCommand::AppendAudio(frame(1)),
+            LiveCommand::EndAudio,
+            LiveCommand::AppendAudio(frame(2)),
+        ]);
+        let all: Vec<_> = std::iter::from_fn(|| uplink.pop()).collect();
+        let audio = |value| LiveCommand::AppendAudio(frame(value));
+        assert_eq!(all, [audio(1), LiveCommand::EndAudio, audio(2), audio(3)]);
+        assert!(uplink.is_empty());
     }
 
     #[test]

@@ -437,7 +437,22 @@ impl Story {
             EventKind::Reconnecting { attempt, cause } => {
                 self.fact(of, format!("the connection was replaced, attempt {attempt}: {cause}"));
             }
-            EventKind::Stalled { what, ms } => {
+            EventKind::StateRestored { gap_ms, audio_lost_ms, .. } => {
+                let gap = seconds(Duration::from_millis(*gap_ms));
+                let mut what = format!("a new connection stood after {gap}");
+                if *audio_lost_ms > 0 {
+                    what += &format!("; {audio_lost_ms} ms of the user's audio were lost");
+                }
+                self.fact(of, what);
+            }
+            EventKind::ProviderChanged { provider, model } => {
+                self.fact(of, format!("the session went on with {provider} ({model})"));
+            }
+            EventKind::HandedOff { to, .. } => {
+                let to = to.as_deref().unwrap_or("the session's own agent");
+                self.fact(of, format!("the conversation went over to {to}"));
+            }
+            EventKind::Stalled { what, ms, .. } => {
                 let time = seconds(Duration::from_millis(*ms));
                 self.fact(
                     of,

@@ -243,6 +243,12 @@ pub(super) fn without_samples(input: &mut Input) {
             Some(frame) => frame,
             None => return,
         },
+        Input::Returned { commands, .. } => {
+            for frame in commands.iter_mut().filter_map(frame_of) {
+                frame.data = zeros(frame.data.len());
+            }
+            return;
+        }
         _ => return,
     };
     frame.data = zeros(frame.data.len());
@@ -277,7 +283,8 @@ pub(super) fn mark_output(output: &Output) -> String {
             digest.command(command);
         }
         // Keys and what only the provider looks at are not recorded.
-        Output::Connect { request } => {
+        Output::Connect { request, provider } => {
+            digest.debug(provider);
             let config = &request.config;
             digest.debug(&(request.epoch, request.resume.is_some(), &request.history));
             digest.debug(&(&config.instructions, &config.tools, &config.policies));
@@ -396,6 +403,7 @@ mod tests {
             reconnect: ReconnectPolicy::default(),
             barge_in: BargeIn::default(),
             seed: None,
+            lifetime: Default::default(),
             sink_format: None,
             first_generation: 1,
         }

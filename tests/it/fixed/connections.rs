@@ -1,6 +1,6 @@
 //! F3 to F5, F9, F16 to F18: how sessions begin, go on and end.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use antiphon::{
     live::{ErrorInfo, LiveCommand, LiveConfig, LiveError, LiveEvent, Resumption, VoiceActivity},
@@ -135,7 +135,9 @@ async fn f17_a_lost_connection_is_replaced_with_backoff() {
     let lost = tokio::time::Instant::now();
     rig.far.fail(LiveError::Transport("reset".into()));
     let far = rig.provider.far_end().await;
-    assert_eq!(lost.elapsed(), Duration::from_millis(250 + 500));
+    let waited = lost.elapsed();
+    // Chance shortens each wait by less than a fifth.
+    assert!(waited > 600 * MS && waited <= 750 * MS, "{waited:?}");
     rig.far = far;
     let events = rig.now().await;
     assert_eq!(states(&events), [SessionState::Recovering, SessionState::Listening]);

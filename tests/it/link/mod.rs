@@ -4,6 +4,7 @@ mod building;
 mod commits;
 #[cfg(feature = "sqlite")]
 mod durable;
+mod hand_off;
 #[cfg(feature = "openai")]
 mod openai;
 mod resume;

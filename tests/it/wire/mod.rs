@@ -9,4 +9,4 @@ mod compatible;
 mod fixed;
 mod lifetime;
 mod quiet;
-mod rig;
+pub mod rig;

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use antiphon::session::{
-    EndReason, EventKind, HostPromptKind, HostPromptStage, SessionEvent, SessionState,
+    Continuity, EndReason, EventKind, HostPromptKind, HostPromptStage, SessionEvent, SessionState,
 };
 use serde::Serialize;
 
@@ -112,7 +112,17 @@ fn describe(event: &EventKind) -> Option<String> {
             }
             .to_owned()
         }
-        EventKind::Stalled { what, ms } => format!("-- {what} takes long: {ms} ms"),
+        EventKind::StateRestored { restored: Continuity::None, .. } => {
+            "-- connected again; what was said so far is forgotten".to_owned()
+        }
+        EventKind::ProviderChanged { provider, model } => {
+            format!("-- the conversation goes on with {provider} ({model})")
+        }
+        EventKind::HandedOff { to, .. } => {
+            let to = to.as_deref().unwrap_or("the first agent");
+            format!("-- the conversation is {to}'s now")
+        }
+        EventKind::Stalled { what, ms, .. } => format!("-- {what} takes long: {ms} ms"),
         EventKind::Error { kind, message } => format!("-- error ({kind}): {message}"),
         EventKind::SessionEnded { reason, .. } => format!("-- {}", in_words(reason)),
         _ => return None,

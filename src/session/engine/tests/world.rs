@@ -140,6 +140,7 @@ impl World {
             sink_format: None,
             first_generation: 1,
             seed: None,
+            lifetime: Default::default(),
         };
         let reply_audio = config.limits.reply_audio;
         let mut world = Self {
@@ -249,7 +250,7 @@ impl World {
 
     fn act(&mut self, output: Output) {
         match output {
-            Output::Connect { request } => self.connecting = Some(request.epoch),
+            Output::Connect { request, .. } => self.connecting = Some(request.epoch),
             Output::Close { epoch } => {
                 self.connecting.take_if(|connecting| *connecting == epoch);
             }

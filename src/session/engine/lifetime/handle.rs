@@ -1,0 +1,89 @@
+//! The handle by which a provider continues the conversation.
+
+use std::time::{Duration, Instant};
+
+use antiphon_live::Resumption;
+
+/// The newest handle, and whether it holds all of the conversation.
+#[derive(Debug, Default)]
+pub(crate) struct Handle {
+    /// With the candidate that gave it.
+    newest: Option<(usize, Resumption)>,
+    /// Something happened that is not in it.
+    outdated: bool,
+    /// From when on it is of no use any more.
+    until: Option<Instant>,
+}
+
+impl Handle {
+    /// The provider gave a newer one. `whole`: nothing is under way that it cannot hold.
+    pub(crate) fn renew(&mut self, provider: usize, handle: Resumption, whole: bool) {
+        *self = Self { newest: Some((provider, handle)), outdated: !whole, until: None };
+    }
+
+    /// Something began that is not in it.
+    pub(crate) fn outdate(&mut self) {
+        self.outdated = true;
+    }
+
+    /// Whether there is one at all.
+    pub(crate) fn has_one(&self) -> bool {
+        self.newest.is_some()
+    }
+
+    /// Whether who resumes by it now loses something; not where there is none.
+    pub(crate) fn is_outdated(&self) -> bool {
+        self.newest.is_some() && self.outdated
+    }
+
+    /// The connection that gave it is over; it is good for so long.
+    pub(crate) fn connection_ended(&mut self, now: Instant, valid: Option<Duration>) {
+        if self.until.is_none() {
+            self.until = valid.map(|valid| now + valid);
+        }
+    }
+
+    /// The handle for a connection with this candidate, where there is one that is good.
+    pub(crate) fn usable(&mut self, provider: usize, now: Instant) -> Option<Resumption> {
+        if self.until.is_some_and(|until| until <= now) {
+            self.forget();
+        }
+        self.newest.as_ref().filter(|(of, _)| *of == provider).map(|(_, handle)| handle.clone())
+    }
+
+    /// It is of no use. Whether there was one.
+    pub(crate) fn forget(&mut self) -> bool {
+        std::mem::take(self).newest.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resumption() -> Resumption {
+        Resumption { handle: "h".to_owned().into() }
+    }
+
+    #[test]
+    fn a_handle_is_its_providers_and_expires() {
+        let now = Instant::now();
+        let hour = Duration::from_secs(3_600);
+        let mut handle = Handle::default();
+        assert!(!handle.is_outdated());
+        handle.renew(1, resumption(), true);
+        assert!(handle.usable(0, now).is_none());
+        assert!(handle.usable(1, now).is_some());
+        handle.outdate();
+        assert!(handle.is_outdated());
+        handle.renew(1, resumption(), false);
+        assert!(handle.is_outdated(), "a call is open");
+        handle.renew(1, resumption(), true);
+        assert!(!handle.is_outdated());
+        handle.connection_ended(now, Some(2 * hour));
+        handle.connection_ended(now + hour, Some(2 * hour));
+        assert!(handle.usable(1, now + hour).is_some());
+        assert!(handle.usable(1, now + 2 * hour).is_none());
+        assert!(!handle.forget());
+    }
+}

@@ -1,0 +1,217 @@
+//! The life of connections: none lasts as long as a conversation.
+//!
+//! A connection that is about to end, because the provider says so or is known to end it after a
+//! while, is replaced at a quiet moment, and by force when little time is left. One that is lost is
+//! replaced with growing waits; what cannot be mended is not tried again. The user's audio is kept
+//! meanwhile, and the host is told what the next connection knows.
+
+mod attempts;
+mod handle;
+
+use std::{sync::Arc, time::Duration};
+
+use antiphon_live::{Capabilities, ConnectRequest, HistoryItem, HistoryRole, LiveCommand};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Engine, Phase,
+    io::{HostCommand, Output},
+    reconnect::Gap,
+    sequencer::{Wanted, Why},
+    timers::Timer,
+    tools::Unsent,
+};
+use crate::session::{Continuity, EventKind, SessionState};
+
+pub(crate) use self::{
+    attempts::{Attempts, Chance, Next},
+    handle::Handle,
+};
+
+/// How long a connection that is about to go away is used on when the provider does not say how
+/// much time is left.
+const LEAVE_WITHIN: Duration = Duration::from_secs(5);
+/// Of the time that is left, a quarter and at most this much is kept for connecting.
+const LONGEST_RESERVE: Duration = Duration::from_secs(10);
+/// Of a connection's life, the last tenth and at most this much is spent looking for a quiet moment.
+const LONGEST_SEARCH: Duration = Duration::from_secs(5 * 60);
+
+/// What the lives of connections depend on, beside the policy.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct LifetimeConfig {
+    /// Any number: chance is an input.
+    pub(crate) random: u64,
+    /// Whom the session falls back on, in this order.
+    pub(crate) fallbacks: Vec<Named>,
+}
+
+/// A provider that the session falls back on.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Named {
+    pub(crate) provider: Arc<str>,
+    pub(crate) model: Arc<str>,
+}
+
+impl Engine {
+    pub(super) fn connect_again(&mut self) {
+        self.epoch += 1;
+        let provider = self.reconnect.attempts.provider();
+        let resume = self.reconnect.handle.usable(provider, self.now);
+        self.reconnect.resuming = resume.is_some();
+        let mut history = self.reconnect.history();
+        history.extend(self.not_heard_yet());
+        for unsent in &mut self.unsent_responses {
+            unsent.in_history = resume.is_none();
+        }
+        let request = ConnectRequest::resuming(self.live.clone(), resume, history, self.epoch);
+        self.prompt_outputs.push_back(Output::Connect { request, provider });
+    }
+
+    /// Replies that came by an earlier connection and are still being heard; the next one is told as if
+    /// the user had heard them.
+    fn not_heard_yet(&self) -> Vec<HistoryItem> {
+        let whole = |text: String| {
+            let text = text.trim().to_owned();
+            (!text.is_empty()).then_some(HistoryItem::Message { role: HistoryRole::Agent, text })
+        };
+        let playing = self.replies.playing.iter().filter(|reply| reply.id.is_some());
+        playing.filter_map(|reply| whole(reply.ledger.whole_text())).collect()
+    }
+
+    /// A connection stands that is not the first: says what it knows.
+    pub(super) fn tell_restored(&mut self) {
+        let Some(Gap { since, dropped, provider }) = self.reconnect.gap.take() else { return };
+        let now_with = self.reconnect.attempts.provider();
+        if provider != now_with {
+            let named = match now_with.checked_sub(1).and_then(|at| self.fallbacks.get(at)) {
+                Some(fallback) => fallback.clone(),
+                None => Named { provider: self.provider_name.clone(), model: self.model.clone() },
+            };
+            let Named { provider, model } = named;
+            self.emit(EventKind::ProviderChanged { provider, model });
+        }
+        let restored = if self.reconnect.resumed || self.reconnect.history_is_empty() {
+            Continuity::Full
+        } else if self.can(|can| can.history) {
+            Continuity::History
+        } else {
+            Continuity::None
+        };
+        let ms = |time: Duration| time.as_millis() as u64;
+        let gap_ms = ms(self.now.saturating_duration_since(since));
+        let audio_lost_ms = ms(self.uplink.dropped().saturating_sub(dropped));
+        self.emit(EventKind::StateRestored { restored, gap_ms, audio_lost_ms });
+    }
+
+    /// Sets when the new connection is to be replaced, where that is known.
+    pub(super) fn plan_life(&mut self, capabilities: &Capabilities) {
+        let life = capabilities.connection_limit.filter(|_| self.reconnect.is_on());
+        let look_from = life.map(|life| self.now + (life - search_time(life)));
+        self.timers.set_to(Timer::Expiry, look_from);
+    }
+
+    pub(super) fn on_expiry(&mut self) {
+        let life = self.capabilities.as_ref().and_then(|can| can.connection_limit);
+        self.on_going_away(life.map(search_time));
+    }
+
+    /// The provider closes soon: leave as soon as nothing is under way.
+    pub(super) fn on_going_away(&mut self, time_left: Option<Duration>) {
+        if !self.reconnect.is_on() || !self.connected {
+            return;
+        }
+        self.going_away = true;
+        let within = time_left.map_or(LEAVE_WITHIN, |left| left - (left / 4).min(LONGEST_RESERVE));
+        self.timers.bring_forward(Timer::GoingAway, self.now + within);
+    }
+
+    pub(super) fn leave_if_idle(&mut self) {
+        if self.going_away && self.connected && self.is_quiet() {
+            self.replace_connection();
+        }
+    }
+
+    /// Whether nothing would be lost with the connection.
+    fn is_quiet(&self) -> bool {
+        let speaks = self.replies.active.is_some()
+            || self.replies.asked.is_some()
+            || self.attention.user_speaks()
+            || self.timers.is_set(Timer::TranscriptWait);
+        if speaks || !self.calls.is_empty() || !self.unsent_responses.is_empty() {
+            return false;
+        }
+        if self.can(|can| can.resumption) && self.reconnect.handle.has_one() {
+            // What the handle holds the next connection knows, unheard or not.
+            return !self.reconnect.handle.is_outdated();
+        }
+        !self.replies.is_audible()
+    }
+
+    /// Replaces the connection now.
+    pub(super) fn replace_connection(&mut self) {
+        self.replace_because("the provider goes away");
+    }
+
+    pub(super) fn replace_because(&mut self, cause: &str) {
+        if !self.connected || self.phase != Phase::Running {
+            return;
+        }
+        let epoch = self.epoch;
+        self.lose_connection();
+        self.prompt_outputs.push_back(Output::Close { epoch });
+        self.set_state(SessionState::Recovering);
+        let attempt = self.reconnect.attempts.planned(self.now);
+        self.emit(EventKind::Reconnecting { attempt, cause: cause.into() });
+        self.connect_again();
+    }
+
+    /// The host finds that the provider does no good: a new connection that is told the conversation.
+    pub(super) fn on_host_reconnect(&mut self) {
+        self.reconnect.handle.forget();
+        self.replace_because("the host asks for it");
+    }
+
+    /// What was handed to a connection and did not leave it.
+    pub(super) fn on_returned(&mut self, commands: Vec<HostCommand>) {
+        let mut uplink = Vec::with_capacity(commands.len());
+        for command in commands {
+            match command {
+                HostCommand::Audio(frame) => {
+                    self.uplink_sent = self.uplink_sent.saturating_sub(frame.duration());
+                    uplink.push(LiveCommand::AppendAudio(frame));
+                }
+                HostCommand::EndAudio => uplink.push(LiveCommand::EndAudio),
+                HostCommand::ActivityStart => uplink.push(LiveCommand::ActivityStart),
+                HostCommand::ActivityEnd => uplink.push(LiveCommand::ActivityEnd),
+                HostCommand::Image { media_type, data } => {
+                    uplink.push(LiveCommand::Image { media_type, data });
+                }
+                HostCommand::ToolResponse(response) => {
+                    let unsent = Unsent { response, ran: true, in_history: false };
+                    self.unsent_responses.push(unsent);
+                }
+                _ => {}
+            }
+        }
+        if !matches!(self.phase, Phase::Closing(_)) {
+            self.uplink.give_back(uplink);
+        }
+    }
+
+    /// The user still waits for an answer that the last connection owed: the new one is asked.
+    pub(super) fn ask_for_what_is_owed(&mut self) {
+        self.finish_groups();
+        let asked =
+            self.replies.is_waiting_for(Why::User) || self.replies.is_waiting_for(Why::Tools);
+        let owed = self.turn.open && !self.turn.replied && !asked && !self.calls.any_at_work();
+        if owed && let Some(wanted) = self.request_for_an_answer() {
+            let why = if matches!(wanted, Wanted::Reply) { Why::User } else { Why::Tools };
+            self.want_reply(wanted, why);
+        }
+    }
+}
+
+fn search_time(life: Duration) -> Duration {
+    (life / 10).min(LONGEST_SEARCH)
+}

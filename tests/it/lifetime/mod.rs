@@ -1,0 +1,56 @@
+//! Connections end and conversations do not: planned changes, losses, silence, other providers.
+
+mod failover;
+mod hand_off;
+mod rotation;
+mod stalls;
+#[cfg(feature = "openai")]
+mod wire;
+
+use antiphon::{
+    live::{LiveCommand, LiveEvent, Resumption},
+    session::*,
+};
+
+use super::rig::*;
+
+/// A newer handle.
+fn resumable(handle: &str) -> LiveEvent {
+    LiveEvent::Resumable(Resumption { handle: handle.to_owned().into() })
+}
+
+/// What was told to be restored, with the audio that was lost.
+fn restored(events: &[EventKind]) -> Vec<(Continuity, u64)> {
+    events
+        .iter()
+        .filter_map(|kind| match kind {
+            EventKind::StateRestored { restored, audio_lost_ms, .. } => {
+                Some((*restored, *audio_lost_ms))
+            }
+            _ => None,
+        })
+        .collect()
+}
+
+fn is_restored(kind: &EventKind) -> bool {
+    matches!(kind, EventKind::StateRestored { .. })
+}
+
+fn names(commands: &[LiveCommand]) -> Vec<&'static str> {
+    commands.iter().map(LiveCommand::name).collect()
+}
+
+impl Rig {
+    /// A whole turn, heard.
+    async fn whole_turn(&mut self, user: &str, reply: &str) {
+        self.user_says(user, user).says(reply, reply, 10);
+        self.settle().await;
+        self.speaker.play_all();
+        self.until(is_turn_finished).await;
+    }
+
+    /// The next connection is the one that is talked to.
+    async fn next_connection(&mut self) {
+        self.far = self.provider.far_end().await;
+    }
+}
