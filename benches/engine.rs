@@ -21,8 +21,8 @@ use antiphon::{
     policy::RulePolicy,
     providers::openai::OpenAi,
     session::{
-        AgentSession, DeniedCall, EngineProbe, IdleConfig, LifecycleHooks, SessionBuilder,
-        SessionContext,
+        AgentSession, DeniedCall, EngineProbe, IdleConfig, LifecycleHooks, ReconnectPolicy,
+        SessionBuilder, SessionContext,
     },
     types::{JsonObject, ToolCall},
 };
@@ -79,7 +79,7 @@ async fn barge_in() -> Result<(), Error> {
     let sink = TimedSink { inner: ClockedSink::new(AudioFormat::pcm16(24_000)), cleared };
     let session = start(&url, |builder| builder.sink(sink)).await?;
     session.ended().await;
-    let times = spoken.iter().zip(clears.iter()).map(|(spoke, clear)| clear - spoke);
+    let times = spoken.try_iter().zip(clears.try_iter()).map(|(spoke, clear)| clear - spoke);
     print("speech_started to cleared sink", &mut times.collect::<Vec<_>>());
     Ok(())
 }
@@ -115,7 +115,7 @@ async fn calls(
     let session = start(&url, |builder| equip(builder.tool(tool))).await?;
     session.ended().await;
     drop(session);
-    Ok(asks.iter().zip(begins.iter()).map(|(ask, begin)| begin - ask).collect())
+    Ok(asks.try_iter().zip(begins.try_iter()).map(|(ask, begin)| begin - ask).collect())
 }
 
 async fn start(
@@ -123,7 +123,10 @@ async fn start(
     equip: impl FnOnce(SessionBuilder) -> SessionBuilder,
 ) -> Result<AgentSession, Error> {
     let builder = AgentSession::builder(std::sync::Arc::new(OpenAi::new()));
-    let session = equip(builder).build()?;
+    // The server hangs up when it has asked often enough.
+    let mut once = ReconnectPolicy::default();
+    once.max_attempts = 0;
+    let session = equip(builder).reconnect(once).build()?;
     let mut config = LiveConfig::new().api_key("x");
     config.endpoint = Some(url.to_owned());
     session.start(config, IdleConfig::OFF).await?;
