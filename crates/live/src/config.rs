@@ -355,6 +355,11 @@ impl BearerSource {
         Self(Arc::new(FnSource(source)))
     }
 
+    /// From a source of one's own, such as one that keeps tokens until they expire.
+    pub fn of(source: impl TokenSource) -> Self {
+        Self(Arc::new(source))
+    }
+
     /// Asks for a token.
     pub async fn token(&self) -> Result<SecretString, LiveError> {
         self.0.token().await
@@ -367,8 +372,10 @@ impl fmt::Debug for BearerSource {
     }
 }
 
+/// Where tokens come from: implement it where an async function ([`BearerSource::new`]) will not do.
 #[async_trait]
-trait TokenSource: Send + Sync {
+pub trait TokenSource: Send + Sync + 'static {
+    /// A token that is valid now. Asked at every connect.
     async fn token(&self) -> Result<SecretString, LiveError>;
 }
 
@@ -377,8 +384,8 @@ struct FnSource<F>(F);
 #[async_trait]
 impl<F, Fut> TokenSource for FnSource<F>
 where
-    F: Fn() -> Fut + Send + Sync,
-    Fut: Future<Output = Result<SecretString, LiveError>> + Send,
+    F: Fn() -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<SecretString, LiveError>> + Send + 'static,
 {
     async fn token(&self) -> Result<SecretString, LiveError> {
         (self.0)().await

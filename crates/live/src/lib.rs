@@ -46,8 +46,8 @@ pub use antiphon_types::Sensitivity;
 pub use command::LiveCommand;
 pub use config::{
     ActivityDetection, ActivityHandling, BearerSource, ContextCompression, LiveConfig,
-    LivePolicies, SpeakerOptions, Thinking, ThinkingLevel, TurnCoverage, VoiceActivity,
-    WorkflowConfig, WorkflowStep,
+    LivePolicies, SpeakerOptions, Thinking, ThinkingLevel, TokenSource, TurnCoverage,
+    VoiceActivity, WorkflowConfig, WorkflowStep,
 };
 pub use error::LiveError;
 pub use event::{ErrorInfo, LiveEvent, RateLimit, ReplyId, ReplyOutcome, SpeakerInfo, TextUpdate};
