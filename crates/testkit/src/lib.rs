@@ -7,12 +7,14 @@
 //! Use it from `tests/` directories only: a unit test inside a crate that the testkit depends on
 //! would see two copies of that crate.
 
+pub mod gemini;
 mod microphone;
 mod model;
 pub mod openai;
 mod pipe;
 mod provider;
 mod script;
+mod scripted;
 mod speaker;
 mod speech;
 mod tool;

@@ -1,12 +1,15 @@
 //! The scripted servers as processes, for clients in other languages.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use antiphon_live::acceptor::TlsIdentity;
-use antiphon_testkit::openai::{Script, Server};
+use antiphon_testkit::{gemini, openai};
 
-const USAGE: &str = "usage: antiphon-testkit openai [--script FILE] [--port P] [--tls CERT KEY] \
-                     [--record FILE]";
+const USAGE: &str = "usage: antiphon-testkit openai|gemini [--script FILE] [--port P] \
+                     [--tls CERT KEY] [--record FILE]";
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -26,8 +29,17 @@ async fn main() -> ExitCode {
     }
 }
 
+/// Whose server.
+#[derive(Clone, Copy, Default)]
+enum Vendor {
+    #[default]
+    OpenAi,
+    Gemini,
+}
+
 #[derive(Default)]
 struct Options {
+    vendor: Vendor,
     script: Option<PathBuf>,
     port: u16,
     tls: Option<(PathBuf, PathBuf)>,
@@ -36,12 +48,13 @@ struct Options {
 
 impl Options {
     fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Self, String> {
-        match arguments.next().as_deref() {
-            Some("openai") => {}
+        let vendor = match arguments.next().as_deref() {
+            Some("openai") => Vendor::OpenAi,
+            Some("gemini") => Vendor::Gemini,
             Some(other) => return Err(format!("no server is called {other}")),
             None => return Err("which server?".into()),
-        }
-        let mut options = Self::default();
+        };
+        let mut options = Self { vendor, ..Self::default() };
         while let Some(name) = arguments.next() {
             let mut value = || arguments.next().ok_or(format!("{name} needs a value"));
             match name.as_str() {
@@ -63,15 +76,9 @@ async fn run(options: Options) -> Result<(), String> {
     let read = |path: &PathBuf| {
         std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
     };
-    let script = match &options.script {
-        None => Script::auto(),
-        Some(path) => Script::from_json(&read(path)?)
-            .map_err(|error| format!("{}: {error}", path.display()))?,
-    };
-    let server = match &options.record {
-        None => Server::without_records(script),
-        Some(path) => Server::recording(script, path)
-            .map_err(|error| format!("{}: {error}", path.display()))?,
+    let script = options.script.as_ref().map(read).transpose()?;
+    let bad = |path: &Option<PathBuf>, error: &dyn std::fmt::Display| {
+        format!("{}: {error}", path.as_deref().unwrap_or(Path::new("")).display())
     };
     let identity = match &options.tls {
         None => None,
@@ -80,10 +87,32 @@ async fn run(options: Options) -> Result<(), String> {
                 .map_err(|error| error.to_string())?,
         ),
     };
-    let serving = server
-        .listen_on(options.port, identity)
-        .await
-        .map_err(|error| format!("port {}: {error}", options.port))?;
+    let unread = |error: serde_json::Error| bad(&options.script, &error);
+    let unwritable = |error: std::io::Error| bad(&options.record, &error);
+    let port = options.port;
+    let serving = match options.vendor {
+        Vendor::OpenAi => {
+            let script = script.as_deref().map_or(Ok(openai::Script::auto()), |text| {
+                openai::Script::from_json(text).map_err(unread)
+            })?;
+            let server = match &options.record {
+                None => openai::Server::without_records(script),
+                Some(path) => openai::Server::recording(script, path).map_err(unwritable)?,
+            };
+            server.listen_on(port, identity).await
+        }
+        Vendor::Gemini => {
+            let script = script.as_deref().map_or(Ok(gemini::Script::auto()), |text| {
+                gemini::Script::from_json(text).map_err(unread)
+            })?;
+            let server = match &options.record {
+                None => gemini::Server::without_records(script),
+                Some(path) => gemini::Server::recording(script, path).map_err(unwritable)?,
+            };
+            server.listen_on(port, identity).await
+        }
+    };
+    let serving = serving.map_err(|error| format!("port {port}: {error}"))?;
     println!("{}", serving.url());
     std::future::pending().await
 }

@@ -13,14 +13,17 @@ use antiphon_openai::wire::{
     TranscriptionCompleted, TranscriptionDelta, TranscriptionError, TranscriptionFailed,
     TranscriptionTokens, TranscriptionUsage, TurnDetection, peek_kind, unknown_keys,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{
     conversation::{Conversation, invalid, unknown_item},
-    listening::{Heard, Listening, TurnParameters},
     replying::Replying,
-    script::{Script, Transcript, Words},
+    script::{Script, Words},
     session::{NewSession, SessionState},
+};
+use crate::scripted::{
+    Behaviour, Saying, Transcript,
+    listening::{FULL_THRESHOLD_RMS, Heard, Listening, TurnParameters},
     voice,
 };
 
@@ -33,7 +36,7 @@ const LIFETIME_S: u64 = 3_600;
 
 /// What the engine wants done.
 #[derive(Debug)]
-pub(super) enum Out {
+enum Out {
     Event(Box<ServerEvent>),
     Close(u16, &'static str),
 }
@@ -69,7 +72,7 @@ pub(super) struct Engine {
     speech_item: Option<String>,
     pub(super) idle_at: Option<Instant>,
     expires_at: Option<Instant>,
-    pub(super) out: VecDeque<Out>,
+    out: VecDeque<Out>,
 }
 
 /// Where ids come from.
@@ -140,82 +143,6 @@ impl Engine {
 
     pub(super) fn script(&self) -> Arc<Script> {
         self.opening.script.clone()
-    }
-
-    /// The text of an event in the words that the server speaks; `None` where they have none for it.
-    pub(super) fn encode(&self, event: &ServerEvent) -> Option<String> {
-        self.dialect.encode_server(event)
-    }
-
-    /// The connection is open. `greet`: the session was not yet told of.
-    pub(super) fn opened(&mut self, now: Instant, greet: bool) {
-        if self.opening.asks_for_beta && self.opening.script.dialect == Words::Ga {
-            let message = "The Realtime Beta API is no longer supported. Please use /v1/realtime \
-                           without the OpenAI-Beta header.";
-            self.refuse(None, invalid("beta_api_shape_disabled", message, "OpenAI-Beta"));
-            self.out.push_back(Out::Close(4000, "invalid_request_error.beta_api_shape_disabled"));
-            return;
-        }
-        let lifetime = self.opening.script.expires_in_s.unwrap_or(LIFETIME_S);
-        self.expires_at = Some(now + Duration::from_secs(lifetime));
-        if greet {
-            let (event_id, session) = (self.ids.event(), self.session.snapshot());
-            self.emit(ServerEvent::SessionCreated(SessionEvent { event_id, session }));
-        }
-    }
-
-    /// A frame of the client.
-    pub(super) fn frame(&mut self, text: &str, now: Instant) {
-        let event = match self.dialect.decode_client(text) {
-            Ok(event) => event,
-            Err(error) => return self.refuse(None, not_an_event(&error)),
-        };
-        let id = event.event_id().map(str::to_owned);
-        // Audio is most of what comes and has no keys that could be wrong.
-        let checked = self.dialect == Dialect::Ga
-            && peek_kind(text) != Some("input_audio_buffer.append")
-            && !matches!(event, ClientEvent::UpdateSession(_));
-        if checked {
-            let value: Value = serde_json::from_str(text).unwrap_or_default();
-            if let Some(path) = unknown_keys(&value).first() {
-                let message = format!("Unknown parameter: '{path}'.");
-                return self.refuse(id, invalid("unknown_parameter", &message, path));
-            }
-        }
-        if let Err(error) = self.event(event, text, now) {
-            self.refuse(id, error);
-        }
-        self.timeout(now);
-    }
-
-    /// When time matters next.
-    pub(super) fn deadline(&self) -> Option<Instant> {
-        let transcript = self.due_transcripts.front().map(|(due, ..)| *due);
-        [transcript, self.replying.deadline(), self.idle_at, self.expires_at]
-            .into_iter()
-            .flatten()
-            .min()
-    }
-
-    /// Time has passed.
-    pub(super) fn timeout(&mut self, now: Instant) {
-        let due = |due: Option<Instant>| due.is_some_and(|due| due <= now);
-        while due(self.due_transcripts.front().map(|(at, ..)| *at)) {
-            if let Some((_, item, transcript)) = self.due_transcripts.pop_front() {
-                self.tell_transcript(&item, transcript);
-            }
-        }
-        self.advance_replies(now);
-        if due(self.idle_at) {
-            self.idle_at = None;
-            self.user_is_idle(now);
-        }
-        if due(self.expires_at) {
-            self.expires_at = None;
-            let message = "Your session hit the maximum duration of 60 minutes.";
-            self.refuse(None, ApiError::invalid_request("session_expired", message));
-            self.out.push_back(Out::Close(1001, ""));
-        }
     }
 
     pub(super) fn emit(&mut self, event: ServerEvent) {
@@ -315,7 +242,7 @@ impl Engine {
             invalid("invalid_value", "Invalid 'audio': expected base64-encoded bytes.", "audio")
         })?;
         let turns = self.session.turns().cloned();
-        for heard in self.listening.append(&audio, turns.as_ref().map(TurnParameters::of)) {
+        for heard in self.listening.append(&audio, turns.as_ref().map(turn_parameters)) {
             match heard {
                 Heard::Started { at_ms } => self.speech_started(at_ms),
                 Heard::Stopped { at_ms } => self.speech_stopped(at_ms, turns.as_ref(), now),
@@ -491,6 +418,110 @@ impl Engine {
     }
 }
 
+impl Behaviour for Engine {
+    fn opened(&mut self, now: Instant, greet: bool) {
+        if self.opening.asks_for_beta && self.opening.script.dialect == Words::Ga {
+            let message = "The Realtime Beta API is no longer supported. Please use /v1/realtime \
+                           without the OpenAI-Beta header.";
+            self.refuse(None, invalid("beta_api_shape_disabled", message, "OpenAI-Beta"));
+            self.out.push_back(Out::Close(4000, "invalid_request_error.beta_api_shape_disabled"));
+            return;
+        }
+        let lifetime = self.opening.script.expires_in_s.unwrap_or(LIFETIME_S);
+        self.expires_at = Some(now + Duration::from_secs(lifetime));
+        if greet {
+            let (event_id, session) = (self.ids.event(), self.session.snapshot());
+            self.emit(ServerEvent::SessionCreated(SessionEvent { event_id, session }));
+        }
+    }
+
+    fn frame(&mut self, text: &str, now: Instant) {
+        let event = match self.dialect.decode_client(text) {
+            Ok(event) => event,
+            Err(error) => return self.refuse(None, not_an_event(&error)),
+        };
+        let id = event.event_id().map(str::to_owned);
+        // Audio is most of what comes and has no keys that could be wrong.
+        let checked = self.dialect == Dialect::Ga
+            && peek_kind(text) != Some("input_audio_buffer.append")
+            && !matches!(event, ClientEvent::UpdateSession(_));
+        if checked {
+            let value: Value = serde_json::from_str(text).unwrap_or_default();
+            if let Some(path) = unknown_keys(&value).first() {
+                let message = format!("Unknown parameter: '{path}'.");
+                return self.refuse(id, invalid("unknown_parameter", &message, path));
+            }
+        }
+        if let Err(error) = self.event(event, text, now) {
+            self.refuse(id, error);
+        }
+        self.timeout(now);
+    }
+
+    fn timeout(&mut self, now: Instant) {
+        let due = |due: Option<Instant>| due.is_some_and(|due| due <= now);
+        while due(self.due_transcripts.front().map(|(at, ..)| *at)) {
+            if let Some((_, item, transcript)) = self.due_transcripts.pop_front() {
+                self.tell_transcript(&item, transcript);
+            }
+        }
+        self.advance_replies(now);
+        if due(self.idle_at) {
+            self.idle_at = None;
+            self.user_is_idle(now);
+        }
+        if due(self.expires_at) {
+            self.expires_at = None;
+            let message = "Your session hit the maximum duration of 60 minutes.";
+            self.refuse(None, ApiError::invalid_request("session_expired", message));
+            self.out.push_back(Out::Close(1001, ""));
+        }
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let transcript = self.due_transcripts.front().map(|(due, ..)| *due);
+        [transcript, self.replying.deadline(), self.idle_at, self.expires_at]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    fn next(&mut self) -> Option<Saying> {
+        Some(match self.out.pop_front()? {
+            // The words that the server speaks may have none for it.
+            Out::Event(event) => Saying::Event {
+                kind: event.kind().to_owned(),
+                text: self.dialect.encode_server(&event),
+            },
+            Out::Close(code, reason) => Saying::Close(code, reason.to_owned()),
+        })
+    }
+
+    fn complete(&mut self, event: &mut Value) -> bool {
+        if let Value::Object(fields) = event
+            && !fields.contains_key("event_id")
+        {
+            fields.insert("event_id".into(), self.ids.event().into());
+        }
+        event["type"] == "session.created"
+    }
+
+    fn error(&self, fields: &Value) -> Value {
+        let mut error = json!({"type": "invalid_request_error", "message": ""});
+        if let (Value::Object(error), Value::Object(fields)) = (&mut error, fields) {
+            error.extend(fields.clone());
+        }
+        json!({"type": "error", "error": error})
+    }
+
+    fn is_audio(frame: &str) -> bool {
+        match peek_kind(frame) {
+            Some(kind) => kind == "input_audio_buffer.append",
+            None => frame.contains("\"input_audio_buffer.append\""),
+        }
+    }
+}
+
 /// What the server adds to an item of a client's.
 fn stamp(item: &mut Item) {
     let object = || Some("realtime.item".to_owned());
@@ -519,5 +550,18 @@ fn not_an_event(error: &DecodeError) -> ApiError {
             invalid("missing_required_parameter", &message, &field)
         }
         other => ApiError::invalid_request("invalid_type", other.to_string()),
+    }
+}
+
+/// How the session hears turns.
+fn turn_parameters(turns: &TurnDetection) -> TurnParameters {
+    match turns {
+        TurnDetection::ServerVad(vad) => TurnParameters {
+            rms: vad.threshold.unwrap_or(0.5) * FULL_THRESHOLD_RMS,
+            prefix_ms: vad.prefix_padding_ms.unwrap_or(300).into(),
+            silence_ms: vad.silence_duration_ms.unwrap_or(200).into(),
+        },
+        // It waits for meaning; we have none, so it waits a while.
+        _ => TurnParameters { rms: 0.5 * FULL_THRESHOLD_RMS, prefix_ms: 300, silence_ms: 600 },
     }
 }

@@ -78,16 +78,14 @@
 
 mod conversation;
 mod engine;
-mod listening;
-mod player;
 mod replying;
 mod response;
 mod script;
 mod server;
 mod session;
-mod voice;
 
-pub use script::{
-    Call, Failure, Fault, Pace, Refusal, Reply, Rule, Script, Step, Transcript, When, Words,
+pub use crate::scripted::{
+    Call, Failure, Fault, Pace, Record, Refusal, Reply, Rule, Serving, Side, Step, Transcript, When,
 };
-pub use server::{Record, Server, ServerConnector, Serving, Side};
+pub use script::{Script, Words};
+pub use server::{Server, ServerConnector};

@@ -13,10 +13,9 @@ use super::{
     conversation::{Last, invalid, words},
     engine::Engine,
     response::{Act, Beat, Manner, Open, OpenKind, Running, details, plan},
-    script::{Call, Reply, Rule},
-    session::{Codec, SessionState},
-    voice,
+    session::{SessionState, codec_of},
 };
+use crate::scripted::{Call, Reply, Rule, codec::Codec, voice};
 
 /// Pairs in a response's metadata.
 const MAX_METADATA: usize = 16;
@@ -64,7 +63,7 @@ impl Replying {
     /// How the session's voice is coded.
     pub(super) fn codec(&self, session: &SessionState) -> Codec {
         let output = session.realtime().audio.as_ref().and_then(|audio| audio.output.as_ref());
-        Codec::of(output.and_then(|output| output.format.as_ref()))
+        codec_of(output.and_then(|output| output.format.as_ref()))
     }
 
     fn active(&self) -> Option<usize> {
@@ -161,7 +160,7 @@ impl Engine {
         let running = Running {
             id: self.ids.response(),
             in_conversation,
-            codec: Codec::of(manner.format.as_ref()),
+            codec: codec_of(manner.format.as_ref()),
             manner,
             beats,
             due,

@@ -8,10 +8,7 @@ use antiphon_openai::wire::{
     StatusDetails, Usage, Voice,
 };
 
-use super::{
-    script::{Call, Pace, Reply},
-    session::Codec,
-};
+use crate::scripted::{Call, Pace, Reply, codec::Codec};
 
 /// Milliseconds of voice for a word, where the script does not say.
 const MS_PER_WORD: u32 = 300;

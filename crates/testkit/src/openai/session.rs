@@ -6,6 +6,8 @@ use antiphon_openai::wire::{
 };
 use serde_json::{Map, Value, json};
 
+use crate::scripted::codec::Codec;
+
 /// A session's configuration.
 pub(super) struct SessionState {
     value: Value,
@@ -154,7 +156,7 @@ impl SessionState {
 
     pub(super) fn input_format(&self) -> Codec {
         let input = self.realtime.audio.as_ref().and_then(|audio| audio.input.as_ref());
-        Codec::of(input.and_then(|input| input.format.as_ref()))
+        codec_of(input.and_then(|input| input.format.as_ref()))
     }
 
     fn adopt(&mut self, value: Value) {
@@ -170,35 +172,12 @@ impl SessionState {
     }
 }
 
-/// How samples are coded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Codec {
-    Pcm,
-    Ulaw,
-    Alaw,
-}
-
-impl Codec {
-    pub(super) fn of(format: Option<&AudioFormat>) -> Self {
-        match format {
-            Some(AudioFormat::Pcmu {}) => Self::Ulaw,
-            Some(AudioFormat::Pcma {}) => Self::Alaw,
-            _ => Self::Pcm,
-        }
-    }
-
-    pub(super) const fn samples_per_ms(self) -> usize {
-        match self {
-            Self::Pcm => 24,
-            Self::Ulaw | Self::Alaw => 8,
-        }
-    }
-
-    pub(super) const fn bytes_per_ms(self) -> usize {
-        match self {
-            Self::Pcm => 48,
-            Self::Ulaw | Self::Alaw => 8,
-        }
+/// How audio of a format is coded.
+pub(super) fn codec_of(format: Option<&AudioFormat>) -> Codec {
+    match format {
+        Some(AudioFormat::Pcmu {}) => Codec::Ulaw,
+        Some(AudioFormat::Pcma {}) => Codec::Alaw,
+        _ => Codec::Pcm,
     }
 }
 

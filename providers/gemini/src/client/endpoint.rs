@@ -145,7 +145,10 @@ fn platform(
     let project: Option<String> = options.take("project")?;
     let location: Option<String> = options.take("location")?;
     let plain = |name: &Option<String>| {
-        name.as_deref().unwrap_or("x").bytes().all(|b| b.is_ascii_alphanumeric() || b"-._:".contains(&b))
+        name.as_deref()
+            .unwrap_or("x")
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"-._:".contains(&b))
     };
     if !plain(&project) || !plain(&location) {
         return Err(LiveError::InvalidConfig("a project or location with odd characters".into()));
@@ -227,7 +230,10 @@ mod tests {
             (format!("{GEMINI}{V1BETA}"), "x-goog-api-key: AIza1".into())
         );
         let (url, header) = shake(&gemini, "auth_tokens/abc");
-        assert!(url.ends_with(".v1alpha.GenerativeService.BidiGenerateContentConstrained"), "{url}");
+        assert!(
+            url.ends_with(".v1alpha.GenerativeService.BidiGenerateContentConstrained"),
+            "{url}"
+        );
         assert_eq!(header, "Authorization: Token auth_tokens/abc");
         assert_eq!(gemini.model_path("gemini-3.8-live"), "models/gemini-3.8-live");
         assert_eq!(gemini.model_path("tunedModels/x"), "tunedModels/x");

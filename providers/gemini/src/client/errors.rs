@@ -17,7 +17,11 @@ pub(super) enum When {
 }
 
 /// The server closed. `told`: its last error before.
-pub(super) fn closed(close: Option<(u16, String)>, told: Option<&ApiError>, when: When) -> LiveError {
+pub(super) fn closed(
+    close: Option<(u16, String)>,
+    told: Option<&ApiError>,
+    when: When,
+) -> LiveError {
     let (code, mut reason) = close.unwrap_or((1005, String::new()));
     if reason.trim().is_empty()
         && let Some(told) = told
@@ -87,16 +91,10 @@ pub(super) fn refused_upgrade(refusal: &Refusal) -> LiveError {
     by_status(u64::from(refusal.status), message, refusal.retry_after)
 }
 
-fn by_status(
-    status: u64,
-    message: String,
-    retry_after: Option<std::time::Duration>,
-) -> LiveError {
+fn by_status(status: u64, message: String, retry_after: Option<std::time::Duration>) -> LiveError {
     match status {
         401 | 403 => LiveError::Unauthorized(message),
-        404 => {
-            LiveError::Failed { provider: NAME.into(), message, status: Status::NotFound }
-        }
+        404 => LiveError::Failed { provider: NAME.into(), message, status: Status::NotFound },
         429 => LiveError::RateLimited { message, retry_after },
         408 | 425 | 500.. => LiveError::Transport(message),
         _ => LiveError::InvalidConfig(message),
@@ -192,7 +190,8 @@ mod tests {
     #[test]
     fn a_refused_upgrade_is_read() {
         let refused = |status, body: &str| refused_upgrade(&Refusal::new(status, None, body));
-        let body = r#"{"error":{"code":400,"message":"API key not valid.","status":"INVALID_ARGUMENT"}}"#;
+        let body =
+            r#"{"error":{"code":400,"message":"API key not valid.","status":"INVALID_ARGUMENT"}}"#;
         assert!(matches!(refused(400, body), LiveError::Unauthorized(_)));
         assert!(matches!(refused(400, &format!("[{body}]")), LiveError::Unauthorized(_)));
         let body = r#"{"error":{"code":404,"message":"No.","status":"NOT_FOUND"}}"#;

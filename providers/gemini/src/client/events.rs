@@ -132,7 +132,7 @@ impl Client {
                 let handle = SecretString::from(handle);
                 out.events.push_back(LiveEvent::Resumable(Resumption { handle }));
             }
-            None => out.events.push_back(ignored("no handle to resume by")),
+            None => out.events.push_back(LiveEvent::NotResumable),
         }
     }
 

@@ -165,7 +165,11 @@ mod tests {
         let item = || "user-1".to_owned();
         assert_eq!(
             told(&mut out),
-            [(item(), delta("Hello")), (item(), delta(" there")), (item(), TextUpdate::Final(None))]
+            [
+                (item(), delta("Hello")),
+                (item(), delta(" there")),
+                (item(), TextUpdate::Final(None))
+            ]
         );
         hearing.model_ends(&mut out);
         hearing.words("And", false, "", now, &mut out);

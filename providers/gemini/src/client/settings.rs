@@ -32,6 +32,12 @@ const OUTPUT_HZ: u32 = 24_000;
 /// Silence that ends a turn where the service was told nothing. The vendor does not say; a second
 /// has been seen to end one (quirk 52).
 const DEFAULT_SILENCE: Duration = Duration::from_millis(800);
+/// About so long a connection lasts; the service tells of its end some 50 s before.
+const CONNECTION_LIMIT: Duration = Duration::from_secs(10 * 60);
+/// A handle is good for so long after its connection ended.
+const HANDLE_VALID: Duration = Duration::from_secs(2 * 3_600);
+/// At Vertex AI.
+const VERTEX_HANDLE_VALID: Duration = Duration::from_secs(24 * 3_600);
 /// The longest any time of activity detection may be.
 const MAX_DETECTION: Duration = Duration::from_secs(10);
 /// Functions that a session may declare.
@@ -160,6 +166,10 @@ impl Settings {
         capabilities.replies_after_tools = true;
         capabilities.input_transcripts = input_transcripts;
         capabilities.resumption = setup.session_resumption.is_some();
+        capabilities.resumption_valid =
+            Some(if vertex { VERTEX_HANDLE_VALID } else { HANDLE_VALID });
+        capabilities.close_before_resume = true;
+        capabilities.connection_limit = Some(CONNECTION_LIMIT);
         capabilities.history = true;
         capabilities.unsupported_options = options.unsupported();
         let ignored = without_meaning(config, generation, proactive_audio);
@@ -266,8 +276,7 @@ fn speech(config: &LiveConfig, options: &Options<'_>) -> Result<Option<SpeechCon
 
 fn thinking(config: &LiveConfig, generation: Generation) -> Option<ThinkingConfig> {
     let thinking = &config.policies.thinking;
-    let off = thinking.enabled == Some(false)
-        || thinking.level == Some(live::ThinkingLevel::Off);
+    let off = thinking.enabled == Some(false) || thinking.level == Some(live::ThinkingLevel::Off);
     let mut told = ThinkingConfig {
         include_thoughts: thinking.include_thoughts.then_some(true),
         ..ThinkingConfig::default()
@@ -347,10 +356,7 @@ fn transcription(options: &Options<'_>) -> Result<AudioTranscription, LiveError>
     })
 }
 
-fn resumption(
-    options: &Options<'_>,
-    vertex: bool,
-) -> Result<Option<SessionResumption>, LiveError> {
+fn resumption(options: &Options<'_>, vertex: bool) -> Result<Option<SessionResumption>, LiveError> {
     let transparent = options.is_on("transparent_resumption")?;
     if transparent == Some(true) && !vertex {
         return Err(invalid("transparent_resumption", "only Vertex AI has it"));

@@ -2,7 +2,9 @@
 
 use std::time::Instant;
 
-use antiphon_live::{ErrorInfo, LiveEvent, Outbox, ReplyId, ReplyOutcome, TextUpdate, VoiceActivity};
+use antiphon_live::{
+    ErrorInfo, LiveEvent, Outbox, ReplyId, ReplyOutcome, TextUpdate, VoiceActivity,
+};
 use antiphon_types::{AudioFrame, ToolArguments, ToolCallRequest, ToolResponse};
 use serde_json::json;
 
@@ -194,8 +196,8 @@ impl Client {
     /// The reply that something of the model belongs to; begins one where there is none. `None`: it
     /// belongs to one that is over here.
     fn current(&mut self, now: Instant, out: &mut Outbox) -> Option<&mut Reply> {
-        let over = self.remains.is_some()
-            || self.reply.as_ref().is_some_and(|reply| reply.interrupted);
+        let over =
+            self.remains.is_some() || self.reply.as_ref().is_some_and(|reply| reply.interrupted);
         if over {
             out.events.push_back(LiveEvent::Ignored { kind: self.stale.clone() });
             return None;
@@ -281,8 +283,7 @@ impl Client {
             _ if self.reply.as_ref().is_some_and(|reply| reply.interrupted) => {
                 ReplyOutcome::Interrupted
             }
-            None
-            | Some(TurnCompleteReason::Unspecified | TurnCompleteReason::NeedMoreInput) => {
+            None | Some(TurnCompleteReason::Unspecified | TurnCompleteReason::NeedMoreInput) => {
                 ReplyOutcome::Completed
             }
             Some(reason) => {
@@ -302,8 +303,7 @@ impl Client {
     pub(super) fn end_unended_reply(&mut self, out: &mut Outbox) {
         let Some(reply) = &self.reply else { return };
         let (interrupted, waits) = (reply.interrupted, reply.waits_for_tool);
-        let outcome =
-            if interrupted { ReplyOutcome::Interrupted } else { ReplyOutcome::Completed };
+        let outcome = if interrupted { ReplyOutcome::Interrupted } else { ReplyOutcome::Completed };
         self.end_reply(outcome, out);
         // Its end may be late.
         self.stray_end = !waits || self.settings.generation.turn_ends_at_call;

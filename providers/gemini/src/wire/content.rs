@@ -213,7 +213,10 @@ impl<'de> Deserialize<'de> for MediaType {
 mod base64_bytes {
     use super::*;
 
-    pub(super) fn serialize<S: Serializer>(bytes: &Option<Bytes>, to: S) -> Result<S::Ok, S::Error> {
+    pub(super) fn serialize<S: Serializer>(
+        bytes: &Option<Bytes>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
         match bytes {
             Some(bytes) => to.serialize_str(&base64_simd::STANDARD.encode_to_string(bytes)),
             None => to.serialize_none(),
@@ -276,6 +279,8 @@ mod tests {
         assert_eq!(MediaType::from("audio/pcm;rate=24000").rate_hz(), Some(24_000));
         assert_eq!(MediaType::from("audio/pcm; rate=16000").rate_hz(), Some(16_000));
         assert_eq!(MediaType::from("Audio/L16;Rate=8000").rate_hz(), Some(8_000));
-        assert!(MediaType::from("Audio/L16").is_audio() && !MediaType::from("image/png").is_audio());
+        assert!(
+            MediaType::from("Audio/L16").is_audio() && !MediaType::from("image/png").is_audio()
+        );
     }
 }

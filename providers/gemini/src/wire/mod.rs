@@ -31,8 +31,8 @@ pub use content::{Blob, Content, MediaType, Part, Role};
 pub use server::{
     ApiError, GoAway, InteractionStatus, MediaModality, ModalityTokenCount, ServerContent,
     ServerMessage, ServiceTier, SessionResumptionUpdate, SetupComplete, ToolCallCancellation,
-    ToolCallMessage, TrafficType, Transcription, TurnCompleteReason, UsageMetadata,
-    VadSignalType, VoiceActivity, VoiceActivityDetectionSignal, VoiceActivityType, WordInfo,
+    ToolCallMessage, TrafficType, Transcription, TurnCompleteReason, UsageMetadata, VadSignalType,
+    VoiceActivity, VoiceActivityDetectionSignal, VoiceActivityType, WordInfo,
 };
 pub use setup::{
     ActivityHandling, AudioTranscription, AutomaticActivityDetection, ContextWindowCompression,
@@ -43,8 +43,8 @@ pub use setup::{
     TranscriptionMode, Translation, TurnCoverage, Voice, VoiceConsentSignature,
 };
 pub use tool::{
-    Behavior, FunctionCall, FunctionDeclaration, FunctionResponse, FunctionResponsePart, PartialArg,
-    Scheduling, Tool,
+    Behavior, FunctionCall, FunctionDeclaration, FunctionResponse, FunctionResponsePart,
+    PartialArg, Scheduling, Tool,
 };
 pub use units::{Seconds, Whole};
 pub use unknown::unknown_keys;

@@ -355,10 +355,7 @@ impl ServerMessage {
             ("goAway", self.go_away.is_some()),
             ("sessionResumptionUpdate", self.session_resumption_update.is_some()),
             ("voiceActivity", self.voice_activity.is_some()),
-            (
-                "voiceActivityDetectionSignal",
-                self.voice_activity_detection_signal.is_some(),
-            ),
+            ("voiceActivityDetectionSignal", self.voice_activity_detection_signal.is_some()),
             ("error", self.error.is_some()),
             ("usageMetadata", self.usage_metadata.is_some()),
         ];

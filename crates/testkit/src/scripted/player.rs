@@ -6,13 +6,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use antiphon_openai::wire::{ServerEvent, peek_kind};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
-use super::{
-    engine::{Engine, Opening, Out},
-    script::{Fault, Step},
-};
+use super::script::{Fault, Step};
 
 /// The close code of a server whose script the client left.
 const LEFT_THE_SCRIPT: u16 = 4900;
@@ -21,7 +17,7 @@ const MAX_INBOX: usize = 10_000;
 
 /// What is to be written.
 #[derive(Debug, PartialEq)]
-pub(super) enum Output {
+pub(crate) enum Output {
     Text(String),
     Binary(Vec<u8>),
     Close(u16, String),
@@ -40,9 +36,45 @@ enum Mode {
     Auto { until: Option<String>, left: u32 },
 }
 
+/// A server that behaves: frames and time in, what to say out. It reads no clock and owns no socket.
+pub(crate) trait Behaviour {
+    /// The connection is open. `greet`: the first word was not said by a step.
+    fn opened(&mut self, now: Instant, greet: bool);
+
+    /// A frame of the client.
+    fn frame(&mut self, text: &str, now: Instant);
+
+    /// Time has passed.
+    fn timeout(&mut self, now: Instant);
+
+    /// When time matters next.
+    fn deadline(&self) -> Option<Instant>;
+
+    /// What it says next.
+    fn next(&mut self) -> Option<Saying>;
+
+    /// Adds to a step's event what the server puts into all; tells whether it is the first word.
+    fn complete(&mut self, event: &mut Value) -> bool;
+
+    /// An error with these fields.
+    fn error(&self, fields: &Value) -> Value;
+
+    /// Whether a frame of the client, or what a step expects of one, is audio.
+    fn is_audio(frame: &str) -> bool;
+}
+
+/// What a server that behaves says.
+#[derive(Debug)]
+pub(crate) enum Saying {
+    /// An event; without a text, the server's words have none for it.
+    Event { kind: String, text: Option<String> },
+    /// The end.
+    Close(u16, String),
+}
+
 /// One connection's play.
-pub(super) struct Player {
-    engine: Engine,
+pub(crate) struct Player<B> {
+    engine: B,
     mode: Mode,
     steps: VecDeque<Step>,
     /// Steps done, for the message of a failure.
@@ -62,19 +94,19 @@ pub(super) struct Player {
     failure: Option<String>,
 }
 
-impl Player {
-    pub(super) fn new(opening: Opening) -> Self {
-        let script = opening.script.clone();
-        let mode = match script.steps {
+impl<B: Behaviour> Player<B> {
+    /// A play of exact steps, if there are any, and of what goes wrong beside.
+    pub(crate) fn new(engine: B, steps: Option<&[Step]>, faults: &[Fault]) -> Self {
+        let mode = match steps {
             Some(_) => Mode::Steps,
             None => Mode::Auto { until: None, left: 0 },
         };
         Self {
-            engine: Engine::new(opening),
+            engine,
             mode,
-            steps: script.steps.iter().flatten().cloned().collect(),
+            steps: steps.unwrap_or_default().iter().cloned().collect(),
             done: 0,
-            faults: script.faults.iter().cloned().map(|fault| (fault, 0)).collect(),
+            faults: faults.iter().cloned().map(|fault| (fault, 0)).collect(),
             greeted: false,
             opened: false,
             inbox: VecDeque::new(),
@@ -88,13 +120,13 @@ impl Player {
     }
 
     /// A text frame of the client.
-    pub(super) fn frame(&mut self, text: &str, now: Instant) {
+    pub(crate) fn frame(&mut self, text: &str, now: Instant) {
         match self.mode {
             Mode::Auto { .. } => {
                 self.open_engine(now);
                 self.engine.frame(text, now);
             }
-            Mode::Steps if self.inbox.len() < MAX_INBOX || !is_audio(text) => {
+            Mode::Steps if self.inbox.len() < MAX_INBOX || !B::is_audio(text) => {
                 self.inbox.push_back(text.to_owned());
             }
             Mode::Steps => {}
@@ -102,7 +134,7 @@ impl Player {
     }
 
     /// The next thing to write now.
-    pub(super) fn poll(&mut self, now: Instant) -> Option<Output> {
+    pub(crate) fn poll(&mut self, now: Instant) -> Option<Output> {
         loop {
             if self.held_until.is_some_and(|until| now < until) {
                 return None;
@@ -122,12 +154,12 @@ impl Player {
     }
 
     /// Whether frames are read now.
-    pub(super) fn reads(&self, now: Instant) -> bool {
+    pub(crate) fn reads(&self, now: Instant) -> bool {
         self.stalled_until.is_none_or(|until| until <= now)
     }
 
     /// When to poll again, though no frame came.
-    pub(super) fn deadline(&self) -> Option<Instant> {
+    pub(crate) fn deadline(&self) -> Option<Instant> {
         if self.held_until.is_some() {
             return self.held_until;
         }
@@ -138,12 +170,12 @@ impl Player {
     }
 
     /// How the client left the script, once.
-    pub(super) fn take_failure(&mut self) -> Option<String> {
+    pub(crate) fn take_failure(&mut self) -> Option<String> {
         self.failure.take()
     }
 
     /// What the client left undone: the step that waits, if one does.
-    pub(super) fn unfinished(&self) -> Option<String> {
+    pub(crate) fn unfinished(&self) -> Option<String> {
         let Some(Step::Expect(wanted)) = self.steps.front() else { return None };
         Some(format!("step {}: {wanted} was expected and did not come", self.done))
     }
@@ -153,13 +185,13 @@ impl Player {
         if let Mode::Auto { .. } = self.mode {
             self.open_engine(now);
             self.engine.timeout(now);
-            return match self.engine.out.pop_front() {
-                Some(Out::Event(event)) => {
-                    self.pass(&event);
+            return match self.engine.next() {
+                Some(Saying::Event { kind, text }) => {
+                    self.pass(&kind, text);
                     true
                 }
-                Some(Out::Close(code, reason)) => {
-                    self.write(Output::Close(code, reason.into()));
+                Some(Saying::Close(code, reason)) => {
+                    self.write(Output::Close(code, reason));
                     true
                 }
                 None => false,
@@ -196,9 +228,9 @@ impl Player {
 
     /// Whether what is wanted came. A client that does something else has left the script.
     fn expect(&mut self, wanted: &Value) -> bool {
-        let wants_audio = wanted["type"] == "input_audio_buffer.append";
+        let wants_audio = B::is_audio(&wanted.to_string());
         while let Some(text) = self.inbox.pop_front() {
-            if is_audio(&text) && !wants_audio {
+            if B::is_audio(&text) && !wants_audio {
                 continue;
             }
             let came: Value = serde_json::from_str(&text).unwrap_or(Value::Null);
@@ -207,7 +239,7 @@ impl Player {
                 self.kept.extend(kept);
                 return true;
             }
-            if !is_audio(&text) {
+            if !B::is_audio(&text) {
                 let message = format!("step {}: {wanted} was expected, {text} came", self.done);
                 self.failure = Some(message.clone());
                 self.steps.clear();
@@ -219,9 +251,8 @@ impl Player {
     }
 
     /// Writes an event of the engine, and what goes wrong at it.
-    fn pass(&mut self, event: &ServerEvent) {
-        let kind = event.kind();
-        if let Some(text) = self.engine.encode(event) {
+    fn pass(&mut self, kind: &str, text: Option<String>) {
+        if let Some(text) = text {
             let mut steps = Vec::new();
             let mut instead = false;
             for (fault, seen) in self.faults.iter_mut().filter(|(fault, _)| fault.at == kind) {
@@ -251,18 +282,10 @@ impl Player {
     /// Does a step. `event` is that of the engine at which it stands.
     fn perform(&mut self, step: &Step, event: Option<&str>) {
         match step {
-            Step::Emit(event) => {
-                self.greeted |= event["type"] == "session.created";
-                let text = self.filled(event).to_string();
-                self.write_event(text);
-            }
+            Step::Emit(event) => self.emit(event),
             Step::Error(fields) => {
-                let mut error = json!({"type": "invalid_request_error", "message": ""});
-                if let (Value::Object(error), Value::Object(fields)) = (&mut error, fields) {
-                    error.extend(fields.clone());
-                }
-                let text = self.filled(&json!({"type": "error", "error": error})).to_string();
-                self.write_event(text);
+                let error = self.engine.error(fields);
+                self.emit(&error);
             }
             Step::Raw(text) => self.write(Output::Text(text.clone())),
             Step::Binary(size) => self.write(Output::Binary(vec![0; *size])),
@@ -285,15 +308,11 @@ impl Player {
         }
     }
 
-    /// An event with its variables filled in and an id.
-    fn filled(&mut self, event: &Value) -> Value {
+    /// Writes an event with its variables filled in.
+    fn emit(&mut self, event: &Value) {
         let mut event = fill(event, &self.kept);
-        if let Value::Object(fields) = &mut event
-            && !fields.contains_key("event_id")
-        {
-            fields.insert("event_id".into(), self.engine.ids.event().into());
-        }
-        event
+        self.greeted |= self.engine.complete(&mut event);
+        self.write_event(event.to_string());
     }
 
     fn write_event(&mut self, text: String) {
@@ -305,13 +324,6 @@ impl Player {
 
     fn write(&mut self, output: Output) {
         self.queue.push_back(Queued::Output(output));
-    }
-}
-
-fn is_audio(text: &str) -> bool {
-    match peek_kind(text) {
-        Some(kind) => kind == "input_audio_buffer.append",
-        None => text.contains("\"input_audio_buffer.append\""),
     }
 }
 

@@ -8,10 +8,10 @@ use std::{
 
 use antiphon_audio::g711::Law;
 
-use super::session::Codec;
+use super::codec::Codec;
 
 /// The tone where the script does not say.
-pub(super) const DEFAULT_HZ: f32 = 440.0;
+pub(crate) const DEFAULT_HZ: f32 = 440.0;
 /// At an eighth of full scale.
 const AMPLITUDE: f32 = 4_096.0;
 /// Pieces that are kept: replies of many sessions are made of the same few.
@@ -22,7 +22,7 @@ type Key = (Codec, u32, u64, u64);
 static PIECES: LazyLock<Mutex<HashMap<Key, Arc<str>>>> = LazyLock::new(Mutex::default);
 
 /// The voice from one millisecond to another, as base64.
-pub(super) fn base64(codec: Codec, hz: f32, from_ms: u64, to_ms: u64) -> Arc<str> {
+pub(crate) fn base64(codec: Codec, hz: f32, from_ms: u64, to_ms: u64) -> Arc<str> {
     // Whole periods come round every second for whole frequencies.
     let key = (codec, hz as u32, from_ms % 1_000, to_ms.saturating_sub(from_ms));
     let mut pieces = PIECES.lock().unwrap_or_else(PoisonError::into_inner);
@@ -40,14 +40,16 @@ pub(super) fn base64(codec: Codec, hz: f32, from_ms: u64, to_ms: u64) -> Arc<str
 }
 
 /// The voice from one millisecond to another.
-pub(super) fn bytes(codec: Codec, hz: f32, from_ms: u64, to_ms: u64) -> Vec<u8> {
+pub(crate) fn bytes(codec: Codec, hz: f32, from_ms: u64, to_ms: u64) -> Vec<u8> {
     let per_ms = codec.samples_per_ms() as u64;
     let rate = (per_ms * 1_000) as f32;
     let samples: Vec<i16> = (from_ms * per_ms..to_ms * per_ms)
         .map(|n| ((n as f32 * hz * TAU / rate).sin() * AMPLITUDE) as i16)
         .collect();
     match codec {
-        Codec::Pcm => samples.iter().flat_map(|sample| sample.to_le_bytes()).collect(),
+        Codec::Pcm | Codec::Pcm16k => {
+            samples.iter().flat_map(|sample| sample.to_le_bytes()).collect()
+        }
         Codec::Ulaw => encoded(Law::Mu, &samples),
         Codec::Alaw => encoded(Law::A, &samples),
     }

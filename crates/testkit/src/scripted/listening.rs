@@ -1,44 +1,29 @@
 //! The user's audio: what was written, and where speech begins and ends in it.
 
 use antiphon_audio::g711::Law;
-use antiphon_openai::wire::TurnDetection;
 
-use super::session::Codec;
+use super::codec::Codec;
 
 /// Loudness is judged over windows of so many milliseconds.
 const WINDOW_MS: usize = 10;
 /// Speech begins after so many loud windows in a row: clicks are shorter.
 const ONSET_WINDOWS: usize = 3;
 /// The root mean square that a threshold of 1 stands for; 0.5 is a quiet voice.
-const FULL_THRESHOLD_RMS: f64 = 1_000.0;
+pub(crate) const FULL_THRESHOLD_RMS: f64 = 1_000.0;
 /// Audio that is kept where the client commits by itself, as the vendor bounds one append.
 const MAX_BUFFER_MS: usize = 10 * 60 * 1_000;
 
 /// How turns are heard.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct TurnParameters {
-    pub(super) rms: f64,
-    pub(super) prefix_ms: u64,
-    pub(super) silence_ms: u64,
-}
-
-impl TurnParameters {
-    pub(super) fn of(turns: &TurnDetection) -> Self {
-        match turns {
-            TurnDetection::ServerVad(vad) => Self {
-                rms: vad.threshold.unwrap_or(0.5) * FULL_THRESHOLD_RMS,
-                prefix_ms: vad.prefix_padding_ms.unwrap_or(300).into(),
-                silence_ms: vad.silence_duration_ms.unwrap_or(200).into(),
-            },
-            // It waits for meaning; we have none, so it waits a while.
-            _ => Self { rms: 0.5 * FULL_THRESHOLD_RMS, prefix_ms: 300, silence_ms: 600 },
-        }
-    }
+pub(crate) struct TurnParameters {
+    pub(crate) rms: f64,
+    pub(crate) prefix_ms: u64,
+    pub(crate) silence_ms: u64,
 }
 
 /// What was heard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Heard {
+pub(crate) enum Heard {
     /// Speech began here.
     Started { at_ms: u64 },
     /// It ended here, silence included.
@@ -46,7 +31,7 @@ pub(super) enum Heard {
 }
 
 /// The buffer of the user's audio.
-pub(super) struct Listening {
+pub(crate) struct Listening {
     codec: Codec,
     /// What was not committed yet.
     buffer: Vec<u8>,
@@ -60,7 +45,7 @@ pub(super) struct Listening {
 }
 
 impl Listening {
-    pub(super) fn new(codec: Codec) -> Self {
+    pub(crate) fn new(codec: Codec) -> Self {
         Self {
             codec,
             buffer: Vec::new(),
@@ -73,28 +58,28 @@ impl Listening {
     }
 
     /// Another format: what is in the buffer cannot be read any more.
-    pub(super) fn set_codec(&mut self, codec: Codec) {
+    pub(crate) fn set_codec(&mut self, codec: Codec) {
         if self.codec != codec {
             *self = Self::new(codec);
         }
     }
 
     /// Milliseconds of audio in the buffer.
-    pub(super) fn buffered_ms(&self) -> f64 {
+    pub(crate) fn buffered_ms(&self) -> f64 {
         self.buffer.len() as f64 / self.codec.bytes_per_ms() as f64
     }
 
     /// Milliseconds of audio written since the session began.
-    pub(super) fn written_ms(&self) -> u64 {
+    pub(crate) fn written_ms(&self) -> u64 {
         (self.written / self.codec.bytes_per_ms()) as u64
     }
 
-    pub(super) fn is_speaking(&self) -> bool {
+    pub(crate) fn is_speaking(&self) -> bool {
         self.speaking
     }
 
     /// Takes audio; tells what was heard in it, in order. Whoever is told of an end takes the turn.
-    pub(super) fn append(&mut self, audio: &[u8], turns: Option<TurnParameters>) -> Vec<Heard> {
+    pub(crate) fn append(&mut self, audio: &[u8], turns: Option<TurnParameters>) -> Vec<Heard> {
         self.buffer.extend_from_slice(audio);
         self.written += audio.len();
         let mut heard = Vec::new();
@@ -120,13 +105,13 @@ impl Listening {
     }
 
     /// Takes what was written as a turn.
-    pub(super) fn take(&mut self) -> Vec<u8> {
+    pub(crate) fn take(&mut self) -> Vec<u8> {
         self.forget_speech();
         std::mem::take(&mut self.buffer)
     }
 
     /// Forgets what was written.
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.forget_speech();
         self.buffer.clear();
     }
@@ -168,7 +153,7 @@ impl Listening {
 
 fn rms(codec: Codec, bytes: &[u8]) -> f64 {
     let sum: f64 = match codec {
-        Codec::Pcm => bytes
+        Codec::Pcm | Codec::Pcm16k => bytes
             .chunks_exact(2)
             .map(|pair| f64::from(i16::from_le_bytes([pair[0], pair[1]])).powi(2))
             .sum(),

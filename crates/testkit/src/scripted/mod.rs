@@ -1,0 +1,13 @@
+//! What the scripted servers have in common.
+
+pub(crate) mod codec;
+mod connection;
+pub(crate) mod listening;
+mod player;
+mod script;
+pub(crate) mod voice;
+
+pub(crate) use connection::{Book, Frames, acceptor, converse, lock, now, unix_now};
+pub use connection::{Record, Serving, Side};
+pub(crate) use player::{Behaviour, Player, Saying};
+pub use script::{Call, Failure, Fault, Pace, Refusal, Reply, Rule, Step, Transcript, When};
