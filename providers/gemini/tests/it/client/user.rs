@@ -1,0 +1,175 @@
+//! The user: audio, turns by hand, words, text.
+
+use antiphon_live::{LiveCommand, LiveConfig, LiveError, VoiceActivity};
+use bytes::Bytes;
+use serde_json::json;
+
+use super::talk::{MIDDLE, NEW, OLD, Talk};
+
+fn by_hand(mode: VoiceActivity) -> Talk {
+    Talk::ready(&LiveConfig::new().model(NEW).voice_activity(mode))
+}
+
+#[test]
+fn quirk_57_audio_goes_by_the_new_name_and_its_end_flushes() {
+    let mut talk = Talk::with(MIDDLE);
+    talk.audio(20);
+    let sent = talk.sent_one();
+    assert_eq!(sent["realtimeInput"]["audio"]["mimeType"], "audio/pcm;rate=16000");
+    assert!(sent["realtimeInput"].get("mediaChunks").is_none());
+    talk.command(LiveCommand::EndAudio);
+    assert_eq!(talk.sent_one(), json!({"realtimeInput": {"audioStreamEnd": true}}));
+    talk.command(LiveCommand::EndAudio);
+    assert!(talk.sent().is_empty(), "there was none since");
+}
+
+#[test]
+fn turns_by_hand_have_a_beginning_and_an_end() {
+    let mut talk = by_hand(VoiceActivity::Manual);
+    talk.command(LiveCommand::ActivityStart);
+    talk.command(LiveCommand::ActivityStart);
+    assert_eq!(talk.sent_one(), json!({"realtimeInput": {"activityStart": {}}}));
+    talk.audio(20);
+    talk.sent();
+    talk.command(LiveCommand::EndAudio);
+    talk.command(LiveCommand::ActivityEnd);
+    assert_eq!(talk.sent_one(), json!({"realtimeInput": {"activityEnd": {}}}));
+}
+
+#[test]
+fn a_turn_by_hand_interrupts_at_once() {
+    let mut talk = by_hand(VoiceActivity::Manual);
+    talk.voice(100);
+    talk.told();
+    talk.command(LiveCommand::ActivityStart);
+    assert_eq!(talk.told(), ["interrupted reply-1"]);
+    talk.voice(100);
+    talk.interrupted();
+    talk.done();
+    assert_eq!(talk.told(), ["ignored remains of a reply", "done reply-1 Interrupted"]);
+}
+
+#[test]
+fn where_nobody_says_when_the_user_speaks_their_audio_does() {
+    let mut talk = by_hand(VoiceActivity::Off);
+    talk.audio(20);
+    talk.audio(20);
+    talk.command(LiveCommand::EndAudio);
+    let kinds: Vec<_> = talk
+        .sent()
+        .iter()
+        .map(|frame| frame["realtimeInput"].as_object().unwrap().keys().next().unwrap().clone())
+        .collect();
+    assert_eq!(kinds, ["activityStart", "audio", "audio", "activityEnd"]);
+}
+
+#[test]
+fn quirk_58_text_goes_where_the_generation_wants_it() {
+    let text = |model: &str| {
+        let mut talk = Talk::with(model);
+        talk.text("Hello.");
+        talk.sent_one()
+    };
+    let content = json!({"clientContent": {"turns":
+        [{"parts": [{"text": "Hello."}], "role": "user"}], "turnComplete": true}});
+    assert_eq!(text(OLD), content);
+    assert_eq!(text(NEW), content);
+    assert_eq!(text(MIDDLE), json!({"realtimeInput": {"text": "Hello."}}));
+    // Early ones hang up on any content.
+    let mut config = LiveConfig::new().model(MIDDLE);
+    config.provider_options.insert("text_channel".into(), json!("realtime"));
+    let mut talk = Talk::ready(&config);
+    assert!(!talk.client.capabilities().create_reply);
+    let silent = LiveCommand::Text { text: "Note.".into(), reply: false };
+    let error = talk.try_command(silent).unwrap_err();
+    assert!(matches!(error, LiveError::InvalidCommand(_)), "{error}");
+}
+
+#[test]
+fn texts_without_an_answer_requests_and_images_are_sent() {
+    let mut talk = Talk::with(NEW);
+    talk.command(LiveCommand::Text { text: "Note.".into(), reply: false });
+    assert_eq!(talk.sent_one()["clientContent"]["turnComplete"], false);
+    talk.command(LiveCommand::CreateReply { request: 1 });
+    assert_eq!(talk.sent_one(), json!({"clientContent": {"turnComplete": true}}));
+    let data = Bytes::from_static(&[1, 2, 3]);
+    talk.command(LiveCommand::Image { media_type: "image/jpeg".into(), data: data.clone() });
+    let video = json!({"realtimeInput": {"video": {"mimeType": "image/jpeg", "data": "AQID"}}});
+    assert_eq!(talk.sent_one(), video);
+    for (media, data) in [("text/plain", data), ("image/png", Bytes::new())] {
+        let image = LiveCommand::Image { media_type: media.into(), data };
+        assert!(matches!(talk.try_command(image), Err(LiveError::InvalidCommand(_))));
+    }
+    let long = "x".repeat(300 * 1024);
+    let long = LiveCommand::Text { text: long, reply: true };
+    assert!(matches!(talk.try_command(long), Err(LiveError::InvalidCommand(_))));
+}
+
+#[test]
+fn quirk_65_a_reply_to_speech_that_nobody_told_of_tells_of_it() {
+    let mut talk = Talk::with(OLD);
+    talk.audio(20);
+    talk.voice(20);
+    assert_eq!(talk.told(), ["speech None", "silence None", "start reply-1", "voice 20"]);
+    talk.done();
+    talk.heard("What time is it?");
+    talk.told();
+    // Nothing is inferred where the words had come, or somebody asked, or nothing was sent.
+    talk.audio(20);
+    talk.voice(20);
+    assert_eq!(talk.told(), ["start reply-2", "voice 20"]);
+    talk.done();
+    talk.audio(20);
+    talk.text("Hello.");
+    talk.voice(20);
+    talk.done();
+    talk.told();
+    talk.voice(20);
+    assert_eq!(talk.told(), ["start reply-4", "voice 20"]);
+}
+
+#[test]
+fn newer_models_say_when_the_user_speaks() {
+    let mut talk = Talk::with(NEW);
+    talk.audio(20);
+    let activity =
+        |kind: &str| json!({"voiceActivity": {"voiceActivityType": kind, "audioOffset": "1.200s"}});
+    talk.server(activity("ACTIVITY_START"));
+    talk.server(activity("ACTIVITY_START"));
+    talk.server(activity("ACTIVITY_END"));
+    talk.server(json!({"voiceActivityDetectionSignal": {"vadSignalType": "VAD_SIGNAL_TYPE_SOS"}}));
+    talk.server(json!({"voiceActivityDetectionSignal": {"vadSignalType": "VAD_SIGNAL_TYPE_EOS"}}));
+    talk.voice(20);
+    assert_eq!(
+        talk.told(),
+        [
+            "speech Some(1200)",
+            "silence Some(1200)",
+            "speech None",
+            "silence None",
+            "start reply-1",
+            "voice 20"
+        ]
+    );
+}
+
+#[test]
+fn words_that_are_not_wanted_are_not_told() {
+    let mut config = LiveConfig::new().model(NEW);
+    config.policies.input_transcription = false;
+    config.policies.output_transcription = false;
+    let mut talk = Talk::ready(&config);
+    talk.heard("Hello");
+    talk.voice(20);
+    talk.words("Hi");
+    talk.done();
+    assert_eq!(
+        talk.told(),
+        [
+            "ignored a transcript that is not wanted",
+            "start reply-1",
+            "voice 20",
+            "done reply-1 Completed"
+        ]
+    );
+}
