@@ -94,9 +94,10 @@ impl Hearing {
     pub(super) fn complete(&mut self, out: &mut Outbox) {
         self.complete_at = None;
         let Some(item) = self.open.take() else { return };
-        self.words.clear();
-        self.interim = false;
-        out.events.push_back(transcript(item, TextUpdate::Final(None)));
+        // What might have changed did not.
+        let words = std::mem::take(&mut self.words);
+        let whole = Some(words).filter(|_| !std::mem::take(&mut self.interim));
+        out.events.push_back(transcript(item, TextUpdate::Final(whole)));
     }
 
     /// When [`Hearing::timeout`] wants to be called.
@@ -155,6 +156,10 @@ mod tests {
         TextUpdate::Delta(text.into())
     }
 
+    fn whole(text: &str) -> TextUpdate {
+        TextUpdate::Final(Some(text.into()))
+    }
+
     #[test]
     fn quirk_49_words_are_complete_when_the_model_has_begun_or_all_is_quiet() {
         let (mut hearing, mut out, now) = (Hearing::default(), Outbox::default(), Instant::now());
@@ -168,7 +173,7 @@ mod tests {
             [
                 (item(), delta("Hello")),
                 (item(), delta(" there")),
-                (item(), TextUpdate::Final(None))
+                (item(), whole("Hello there"))
             ]
         );
         hearing.model_ends(&mut out);
@@ -204,7 +209,7 @@ mod tests {
                 snapshot("wreck a nice"),
                 snapshot("recognise"),
                 delta(" speech"),
-                TextUpdate::Final(None)
+                whole("recognise speech")
             ]
         );
     }

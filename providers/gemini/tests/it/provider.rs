@@ -216,7 +216,7 @@ async fn the_fallback_model_is_tried_once() {
     config.fallback_model = Some("two".into());
     connect(&provider, ConnectRequest::new(config.into())).await.unwrap();
     let setups = server.client_messages();
-    assert_eq!(setups[1]["setup"]["model"], "models/two");
+    assert_eq!(setups.last().unwrap()["setup"]["model"], "models/two");
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use antiphon_gemini::{Client, Platform};
 use antiphon_live::{
-    Frame, HistoryItem, HistoryRole, LiveConfig, LiveError, Resumption, Sensitivity, Thinking,
-    ThinkingLevel, VoiceActivity,
+    Frame, HistoryItem, HistoryRole, LiveConfig, LiveError, Resumption, Sensitivity, ThinkingLevel,
+    VoiceActivity,
 };
 use antiphon_types::{Status, ToolBehavior, ToolCall};
 use secrecy::SecretString;
@@ -110,7 +110,7 @@ fn everything_that_is_set_is_asked_for() {
 #[test]
 fn generations_are_asked_in_their_own_words() {
     let mut config = LiveConfig::new();
-    config.policies.thinking = Thinking { enabled: Some(false), ..Thinking::default() };
+    config.policies.thinking.enabled = Some(false);
     let thinking =
         |config: LiveConfig| setup(&config)["generationConfig"]["thinkingConfig"].clone();
     assert_eq!(thinking(config.clone().model(OLD)), json!({"thinkingBudget": 0}));
