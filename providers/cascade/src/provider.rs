@@ -222,6 +222,8 @@ impl LiveProvider for CascadeProvider {
         capabilities.truncate = true;
         capabilities.clear_audio = true;
         capabilities.tools = true;
+        capabilities.non_blocking_tools = true;
+        capabilities.forget_input = true;
         capabilities.update_tools = true;
         capabilities.update_instructions = true;
         capabilities.voice_activity = true;

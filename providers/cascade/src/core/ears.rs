@@ -47,8 +47,8 @@ pub(crate) enum Heard {
     Started,
     /// The user stopped.
     Stopped,
-    /// These are the words.
-    Turn(Transcript),
+    /// These are the words of the user's item.
+    Turn(Arc<str>, Transcript),
 }
 
 /// The listening half of a connection.
@@ -479,10 +479,11 @@ impl Ears {
             let words = segments.into_iter().filter_map(|segment| segment.words);
             let words = words.fold(Transcript::default(), Transcript::followed_by);
             if self.settings.input_transcripts {
-                out.event(transcript(item, TextUpdate::Final(Some(words.text.clone()))));
+                let text = TextUpdate::Final(Some(words.text.clone()));
+                out.event(transcript(item.clone(), text));
             }
             if !words.text.is_empty() {
-                self.heard.push_back(Heard::Turn(words));
+                self.heard.push_back(Heard::Turn(item, words));
             } else if asked {
                 out.error("no_speech", "there were no words in the user's turn");
             }

@@ -4,26 +4,36 @@ use std::{collections::VecDeque, sync::Arc};
 
 use antiphon_agent::{Message, Part, Role};
 use antiphon_live::{HistoryItem, HistoryRole};
-use antiphon_types::{JsonObject, ToolArguments, ToolCallRequest, ToolResponse};
+use antiphon_types::{
+    JsonObject, ToolArguments, ToolCallRequest, ToolResponse, ToolResponseScheduling,
+};
 
 use crate::{Alternative, Transcript};
+
+/// Calls that may be at work with nobody waiting; of the oldest the output is not known any more.
+const MAX_ASIDE: usize = 64;
 
 /// The conversation, bounded, cut at turn boundaries.
 ///
 /// A model's message with calls stays the last one until all their outputs are in. What is said
 /// meanwhile (a read-back and its confirmation, say) goes before it, so that calls and outputs
 /// stand together as chat models demand.
+///
+/// A call that nobody waits for has an output at once, which says that it is at work. Once the real
+/// one is there, the call moves to the end, with it.
 #[derive(Debug)]
 pub(crate) struct History {
     entries: VecDeque<Entry>,
     limit: usize,
     open: Vec<OpenCall>,
+    /// Calls at work that nobody waits for.
+    aside: Vec<OpenCall>,
 }
 
 #[derive(Debug)]
 struct Entry {
     message: Arc<Message>,
-    /// The item of the reply that said it.
+    /// The item of the reply, or of the user, that said it.
     item: Option<Arc<str>>,
     marks: Vec<Mark>,
 }
@@ -37,10 +47,14 @@ pub(crate) struct Mark {
     pub(crate) text_end: usize,
 }
 
+/// A call without its output.
 #[derive(Debug)]
-struct OpenCall {
+pub(crate) struct OpenCall {
     id: Arc<str>,
     name: Arc<str>,
+    arguments: JsonObject,
+    /// Nobody waits for it.
+    aside: bool,
     output: Option<JsonObject>,
     silent: bool,
 }
@@ -72,11 +86,16 @@ pub(crate) struct Said {
 impl History {
     /// A conversation of at most `limit` messages, beginning with what was said before.
     pub(crate) fn new(limit: usize, earlier: Vec<HistoryItem>) -> Self {
-        let mut history = Self { entries: VecDeque::new(), limit: limit.max(2), open: Vec::new() };
+        let mut history = Self {
+            entries: VecDeque::new(),
+            limit: limit.max(2),
+            open: Vec::new(),
+            aside: Vec::new(),
+        };
         for item in earlier {
             match item {
                 HistoryItem::Message { role: HistoryRole::User, text } => {
-                    history.user(Transcript::new(text));
+                    history.user(Transcript::new(text), None);
                 }
                 HistoryItem::Message { role: HistoryRole::Agent, text } => {
                     history.insert(Message::text(Role::Model, text).into());
@@ -104,19 +123,29 @@ impl History {
         !self.open.is_empty()
     }
 
-    /// The user said something.
-    pub(crate) fn user(&mut self, words: Transcript) {
+    /// The user said something, or wrote it.
+    pub(crate) fn user(&mut self, words: Transcript, item: Option<Arc<str>>) {
         let mut message = Message::text(Role::User, words.text);
         if !words.alternatives.is_empty() {
             let alternatives = serde_json::to_value(words.alternatives).unwrap_or_default();
             message.metadata =
                 Some(JsonObject::from_iter([(Alternative::METADATA.to_owned(), alternatives)]));
         }
-        self.insert(message.into());
+        self.insert(Entry { item, ..message.into() });
     }
 
-    /// A reply is over. What said nothing and called nothing leaves no trace.
-    pub(crate) fn model(&mut self, said: Said) {
+    /// What the user said was nothing.
+    pub(crate) fn forget(&mut self, item: &str) {
+        let said =
+            |entry: &Entry| entry.item.as_deref() == Some(item) && entry.message.role == Role::User;
+        if let Some(at) = self.entries.iter().rposition(said) {
+            self.entries.remove(at);
+        }
+    }
+
+    /// A reply is over. What said nothing and called nothing leaves no trace. `aside`: nobody waits
+    /// for calls of the tool of this name.
+    pub(crate) fn model(&mut self, said: Said, aside: impl Fn(&str) -> bool) {
         let mut content = Vec::new();
         if !said.text.trim().is_empty() {
             content.push(Part::text(said.text));
@@ -134,36 +163,88 @@ impl History {
             marks: said.marks,
         });
         self.open.extend(said.calls.into_iter().map(|call| OpenCall {
+            aside: aside(&call.name),
+            arguments: arguments(&call.arguments),
             id: call.id,
             name: call.name,
             output: None,
             silent: false,
         }));
+        if self.is_waiting() && self.open.iter().all(|call| call.aside) {
+            self.answer_open_calls();
+        }
     }
 
     /// The output of a call came. An interim one is acknowledged and waits for the last.
     pub(crate) fn tool_output(&mut self, response: ToolResponse) -> Accepted {
-        use antiphon_types::ToolResponseScheduling::Silent;
-        let known = |call: &&mut OpenCall| call.id == response.id && call.output.is_none();
-        let Some(call) = self.open.iter_mut().find(known) else { return Accepted::Unknown };
-        if response.will_continue == Some(true) {
+        let known = |call: &OpenCall| call.id == response.id && call.output.is_none();
+        let interim = response.will_continue == Some(true);
+        let silent = response.scheduling == ToolResponseScheduling::Silent;
+        if interim && self.aside.iter().any(known) {
+            return Accepted::Waiting;
+        }
+        let Some(call) = self.open.iter_mut().find(|call| known(call)) else {
+            return Accepted::Unknown;
+        };
+        if interim {
             return Accepted::Waiting;
         }
         call.output = Some(response.response);
-        call.silent = response.scheduling == Silent;
-        if self.open.iter().any(|call| call.output.is_none()) {
+        call.silent = silent;
+        if self.open.iter().any(|call| call.output.is_none() && !call.aside) {
             return Accepted::Waiting;
         }
+        Accepted::All { silent: self.answer_open_calls() }
+    }
+
+    /// The calls of the last message have their outputs, or nobody waits for them. Whether none of
+    /// these is to be spoken of.
+    fn answer_open_calls(&mut self) -> bool {
         let calls = std::mem::take(&mut self.open);
-        let silent = calls.iter().all(|call| call.silent);
-        let outputs = calls
-            .into_iter()
-            .map(|call| {
-                Part::tool_response(call.name, Some(call.id), call.output.unwrap_or_default())
-            })
-            .collect();
+        let mut outputs = Vec::new();
+        let mut silent = true;
+        for call in calls {
+            silent &= call.silent || call.output.is_none();
+            let output = call.output.clone().unwrap_or_else(at_work);
+            outputs.push(Part::tool_response(call.name.clone(), Some(call.id.clone()), output));
+            if call.output.is_none() {
+                self.aside.push(call);
+            }
+        }
+        if self.aside.len() > MAX_ASIDE {
+            self.aside.drain(..self.aside.len() - MAX_ASIDE);
+        }
         self.insert(Message::new(Role::Tool, outputs).into());
-        Accepted::All { silent }
+        silent
+    }
+
+    /// Takes the call that nobody waits for, for [`History::move_to_end`].
+    pub(crate) fn take_aside(&mut self, id: &str) -> Option<OpenCall> {
+        let at = self.aside.iter().position(|call| *call.id == *id)?;
+        Some(self.aside.remove(at))
+    }
+
+    /// A call that nobody waited for has its output: both stand where the model goes on, which no
+    /// reply may be doing.
+    pub(crate) fn move_to_end(&mut self, call: OpenCall, output: JsonObject) {
+        let id = Some(call.id.clone());
+        self.entries.retain_mut(|entry| {
+            let is_of_call = |part: &Part| {
+                let request = part.as_tool_request().map(|request| &request.id);
+                let response = part.as_tool_response().map(|response| &response.id);
+                request.or(response) == Some(&id)
+            };
+            if !entry.message.content.iter().any(is_of_call) {
+                return true;
+            }
+            let message = Arc::make_mut(&mut entry.message);
+            message.content.retain(|part| !is_of_call(part));
+            !message.content.is_empty()
+        });
+        let request = Part::tool_request(call.name.clone(), id.clone(), call.arguments);
+        self.insert(Message::new(Role::Model, vec![request]).into());
+        let output = Part::tool_response(call.name, id, output);
+        self.insert(Message::new(Role::Tool, vec![output]).into());
     }
 
     /// The user heard only part of what the reply's `item` said: `heard`, or the words up to
@@ -217,6 +298,15 @@ impl From<Message> for Entry {
     fn from(message: Message) -> Self {
         Self { message: Arc::new(message), item: None, marks: Vec::new() }
     }
+}
+
+/// The output of a call that is at work.
+fn at_work() -> JsonObject {
+    let note = "The tool is at work. Its output comes later; do not call it again meanwhile.";
+    JsonObject::from_iter([
+        ("status".to_owned(), "running".into()),
+        ("note".to_owned(), note.into()),
+    ])
 }
 
 /// The arguments as an object; what is none is refused by the executor, and empty here.
@@ -281,10 +371,10 @@ mod tests {
     #[test]
     fn calls_and_outputs_stand_together_whatever_is_said_meanwhile() {
         let mut history = History::new(20, Vec::new());
-        history.user(Transcript::new("send five"));
-        history.model(said("1", "", vec![call("a"), call("b")]));
-        history.model(said("2", "Send five?", vec![]));
-        history.user(Transcript::new("yes"));
+        history.user(Transcript::new("send five"), None);
+        history.model(said("1", "", vec![call("a"), call("b")]), |_| false);
+        history.model(said("2", "Send five?", vec![]), |_| false);
+        history.user(Transcript::new("yes"), None);
         assert_eq!(history.tool_output(output("b")), Accepted::Waiting);
         assert_eq!(history.tool_output(output("b")), Accepted::Unknown);
         assert_eq!(history.tool_output(output("a")), Accepted::All { silent: false });
@@ -296,7 +386,7 @@ mod tests {
     #[test]
     fn an_interrupted_reply_keeps_what_was_heard() {
         let mut history = History::new(20, Vec::new());
-        history.model(said("1", "One two three.", vec![]));
+        history.model(said("1", "One two three.", vec![]), |_| false);
         assert!(history.truncate("1", Some("One"), 0));
         assert_eq!(texts(&history), ["One"]);
         assert!(history.truncate("1", Some(" "), 0));
@@ -319,10 +409,10 @@ mod tests {
     fn long_conversations_are_cut_before_a_user_message() {
         let mut history = History::new(5, Vec::new());
         for turn in 0..40 {
-            history.user(Transcript::new(format!("question {turn}")));
-            history.model(said("1", "", vec![call("a")]));
+            history.user(Transcript::new(format!("question {turn}")), None);
+            history.model(said("1", "", vec![call("a")]), |_| false);
             assert_eq!(history.tool_output(output("a")), Accepted::All { silent: false });
-            history.model(said("2", "answer", vec![]));
+            history.model(said("2", "answer", vec![]), |_| false);
             assert!(history.entries.len() <= 5);
             assert_eq!(roles(&history)[0], Role::User);
         }
@@ -331,9 +421,9 @@ mod tests {
     #[test]
     fn one_endless_turn_is_bounded_and_never_begins_with_an_output() {
         let mut history = History::new(6, Vec::new());
-        history.user(Transcript::new("go"));
+        history.user(Transcript::new("go"), None);
         for _ in 0..40 {
-            history.model(said("1", "", vec![call("a")]));
+            history.model(said("1", "", vec![call("a")]), |_| false);
             assert!(history.entries.len() <= 6);
             assert_eq!(history.tool_output(output("a")), Accepted::All { silent: false });
             assert!(history.entries.len() <= 6);
@@ -344,7 +434,7 @@ mod tests {
     #[test]
     fn an_interim_output_does_not_answer_the_call() {
         let mut history = History::new(6, Vec::new());
-        history.model(said("1", "", vec![call("a")]));
+        history.model(said("1", "", vec![call("a")]), |_| false);
         let mut interim = output("a");
         interim.will_continue = Some(true);
         assert_eq!(history.tool_output(interim), Accepted::Waiting);

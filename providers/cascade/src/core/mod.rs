@@ -19,11 +19,13 @@ use antiphon_live::{
     ActivityHandling, ErrorInfo, HistoryItem, LiveCommand, LiveEvent, ReplyId, ReplyOutcome,
     VoiceActivity,
 };
-use antiphon_types::{AudioFormat, AudioFrame, ToolDefinition, ToolResponse};
+use antiphon_types::{
+    AudioFormat, AudioFrame, ToolBehavior, ToolDefinition, ToolResponse, ToolResponseScheduling,
+};
 
 use self::{
     ears::{Ears, Heard},
-    history::{Accepted, History},
+    history::{Accepted, History, OpenCall},
     reply::Reply,
 };
 use crate::{SpeechRequest, Transcript, Utterance};
@@ -160,6 +162,8 @@ pub(crate) struct Core {
     reply: Option<Reply>,
     replies: u64,
     queue: VecDeque<Waiting>,
+    /// Outputs of calls that nobody waited for, until the active reply is over.
+    beside: VecDeque<(OpenCall, ToolResponse)>,
     /// All outputs of the last reply's calls are in and the model has not gone on yet.
     continues: bool,
     tool_rounds: u32,
@@ -174,8 +178,8 @@ pub(crate) struct Core {
 enum Waiting {
     /// The user said or wrote something that is to be answered.
     Turn { words: Transcript, spoken: bool },
-    /// Something for the conversation only.
-    Note(Transcript),
+    /// Something for the conversation only; the item, where the user said it.
+    Note { words: Transcript, item: Option<Arc<str>> },
     /// The host wants a reply.
     Create { request: u64 },
     /// The host wants this to be said.
@@ -200,6 +204,7 @@ impl Core {
             reply: None,
             replies: 0,
             queue: VecDeque::new(),
+            beside: VecDeque::new(),
             continues: false,
             tool_rounds: 0,
             hold: false,
@@ -248,7 +253,7 @@ impl Core {
                 self.enqueue(Waiting::Turn { words, spoken: false }, None);
             }
             LiveCommand::Text { text, reply: false } => {
-                self.enqueue(Waiting::Note(Transcript::new(text)), None);
+                self.enqueue(Waiting::Note { words: Transcript::new(text), item: None }, None);
             }
             LiveCommand::CreateReply { request } => {
                 self.enqueue(Waiting::Create { request }, Some(request));
@@ -260,6 +265,7 @@ impl Core {
             LiveCommand::Truncate { item, audio_end_ms, heard_text, .. } => {
                 self.truncate(&item, heard_text.as_deref(), audio_end_ms);
             }
+            LiveCommand::ForgetInput { item } => self.forget(&item),
             LiveCommand::ToolResponse(response) => self.tool_response(response),
             LiveCommand::UpdateInstructions(text) => self.instructions = Some(text),
             LiveCommand::UpdateTools(tools) => self.tools = tools,
@@ -310,7 +316,7 @@ impl Core {
             match heard {
                 Heard::Started => self.interrupt(),
                 Heard::Stopped => self.hold = false,
-                Heard::Turn(words) => self.take_spoken(words),
+                Heard::Turn(item, words) => self.take_spoken(item, words),
             }
         }
         self.advance();
@@ -318,9 +324,9 @@ impl Core {
 
     /// The user's words wait for their turn; joined to those before if these were not answered
     /// yet, since it was one thing said with a pause.
-    fn take_spoken(&mut self, words: Transcript) {
+    fn take_spoken(&mut self, item: Arc<str>, words: Transcript) {
         if self.settings.session_answers {
-            return self.enqueue(Waiting::Note(words), None);
+            return self.enqueue(Waiting::Note { words, item: Some(item) }, None);
         }
         if let Some(Waiting::Turn { words: before, spoken: true }) = self.queue.back_mut() {
             *before = std::mem::take(before).followed_by(words);
@@ -370,8 +376,24 @@ impl Core {
         }
     }
 
+    /// What the user said was nothing: a noise that left no words is not here either.
+    fn forget(&mut self, item: &str) {
+        let waiting = |waiting: &Waiting| match waiting {
+            Waiting::Note { item: known, .. } => known.as_deref() == Some(item),
+            _ => false,
+        };
+        match self.queue.iter().position(waiting) {
+            Some(at) => drop(self.queue.remove(at)),
+            None => self.history.forget(item),
+        }
+    }
+
     fn tool_response(&mut self, response: ToolResponse) {
         let id = response.id.clone();
+        let interim = response.will_continue == Some(true);
+        if let Some(call) = (!interim).then(|| self.history.take_aside(&id)).flatten() {
+            return self.output_beside(call, response);
+        }
         match self.history.tool_output(response) {
             Accepted::Unknown => {
                 let message = format!("no call {id:?} waits for an output");
@@ -381,6 +403,17 @@ impl Core {
             Accepted::Waiting => {}
         }
         self.out.event(LiveEvent::ToolResultAccepted { id });
+    }
+
+    /// The output of a call that nobody waited for is there: it is taken in between two replies.
+    fn output_beside(&mut self, call: OpenCall, response: ToolResponse) {
+        self.out.event(LiveEvent::ToolResultAccepted { id: response.id.clone() });
+        let cuts_in = response.scheduling == ToolResponseScheduling::Interrupt;
+        if let Some(reply) = self.reply.as_ref().filter(|_| cuts_in) {
+            self.out.event(LiveEvent::Interrupted { reply: Some(reply.id.clone()) });
+            self.finish(Some(ReplyOutcome::Interrupted));
+        }
+        self.beside.push_back((call, response));
     }
 
     fn fail(&mut self, part: &'static str, message: String) {
@@ -395,7 +428,9 @@ impl Core {
         let said = reply.finish(outcome, &mut self.out);
         let item = said.item.clone();
         self.tool_rounds = if said.calls.is_empty() { 0 } else { self.tool_rounds + 1 };
-        self.history.model(said);
+        let aside = self.tools.iter().filter(|tool| tool.behavior == ToolBehavior::NonBlocking);
+        let aside: Vec<_> = aside.map(|tool| tool.name.clone()).collect();
+        self.history.model(said, |name| aside.iter().any(|tool| **tool == *name));
         if let Some((text, audio_end_ms)) = heard {
             self.history.truncate(&item, text.as_deref(), audio_end_ms);
         }
@@ -408,6 +443,10 @@ impl Core {
 
     /// Takes the next thing that waits, if it may start. False: there is nothing to do now.
     fn start_next(&mut self) -> bool {
+        while let Some((call, response)) = self.beside.pop_front() {
+            self.continues |= response.scheduling != ToolResponseScheduling::Silent;
+            self.history.move_to_end(call, response.response);
+        }
         if self.history.is_waiting() {
             return self.start_beside_tools();
         }
@@ -416,7 +455,7 @@ impl Core {
         }
         let in_the_way = match self.queue.front() {
             None => true,
-            Some(Waiting::Note(_)) => false,
+            Some(Waiting::Note { .. }) => false,
             Some(Waiting::Turn { spoken: true, .. }) => {
                 self.ears.is_open() || self.ears.is_recognizing()
             }
@@ -426,9 +465,9 @@ impl Core {
             return false;
         }
         match self.queue.pop_front() {
-            Some(Waiting::Note(words)) => self.history.user(words),
+            Some(Waiting::Note { words, item }) => self.history.user(words, item),
             Some(Waiting::Turn { words, .. }) => {
-                self.history.user(words);
+                self.history.user(words, None);
                 self.generate(None);
             }
             Some(Waiting::Create { request }) => self.generate(Some(request)),
@@ -443,13 +482,13 @@ impl Core {
     fn start_beside_tools(&mut self) -> bool {
         let held = self.is_held();
         let next = self.queue.iter().position(|waiting| match waiting {
-            Waiting::Turn { .. } | Waiting::Note(_) => true,
+            Waiting::Turn { .. } | Waiting::Note { .. } => true,
             Waiting::Say { .. } => !held,
             Waiting::Create { .. } => false,
         });
         match next.and_then(|index| self.queue.remove(index)) {
-            Some(Waiting::Turn { words, .. }) => self.history.user(words),
-            Some(Waiting::Note(words)) => self.history.user(words),
+            Some(Waiting::Turn { words, .. }) => self.history.user(words, None),
+            Some(Waiting::Note { words, item }) => self.history.user(words, item),
             Some(Waiting::Say { request, text }) => self.say(request, &text),
             _ => return false,
         }

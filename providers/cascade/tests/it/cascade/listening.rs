@@ -338,3 +338,31 @@ async fn the_model_is_given_what_else_may_have_been_said() {
         serde_json::json!([{"text": "fifty", "logRatio": -0.5}])
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_was_only_a_sign_of_listening_is_not_in_the_conversation() {
+    let house = House::new(Brain::echo());
+    let mut config = LiveConfig::new();
+    config.policies.activity.session_answers = true;
+    let mut talk = house.talk(config).await;
+    for word in [YES, TWO] {
+        talk.speak(word).await;
+        talk.rest(2_000).await;
+    }
+    let items: Vec<_> = talk
+        .events
+        .iter()
+        .filter_map(|event| match event {
+            LiveEvent::InputTranscript { item, text: TextUpdate::Final(_), .. } => Some(item),
+            _ => None,
+        })
+        .cloned()
+        .collect();
+    talk.events.clear();
+    talk.send(LiveCommand::ForgetInput { item: items[0].clone() }).await;
+    // A noise left no words, and there is nothing of it to be forgotten.
+    talk.send(LiveCommand::ForgetInput { item: "user_9".into() }).await;
+    talk.send(LiveCommand::CreateReply { request: 1 }).await;
+    assert_eq!(talk.answer().await, "You said two.");
+    assert_eq!(house.brain.latest(), ["two"]);
+}

@@ -2,7 +2,9 @@
 
 use antiphon_agent::{ModelRequest, Role};
 use antiphon_live::{LiveCommand, LiveConfig, LiveEvent};
-use antiphon_types::{JsonObject, ToolCallRequest, ToolResponse};
+use antiphon_types::{
+    JsonObject, ToolBehavior, ToolCallRequest, ToolDefinition, ToolResponse, ToolResponseScheduling,
+};
 
 use super::parts::*;
 
@@ -129,4 +131,72 @@ async fn a_model_that_only_calls_tools_is_stopped() {
         }
     }
     assert_eq!(rounds, 32);
+}
+
+/// A conversation in which nobody waits for the clock.
+async fn beside(house: &House) -> Talk {
+    let mut clock = ToolDefinition::new("clock", "Tells the time.");
+    clock.behavior = ToolBehavior::NonBlocking;
+    let mut config = LiveConfig::new();
+    config.tools = vec![clock];
+    house.talk(config).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_conversation_goes_on_beside_a_tool_that_does_not_block() {
+    let house = worker();
+    let mut talk = beside(&house).await;
+    talk.text("work").await;
+    let calls = calls(&talk.until_done().await);
+    talk.text("two").await;
+    assert_eq!(talk.answer().await, "You said two.");
+    let roles = |request: usize| -> Vec<Role> {
+        let request = house.brain.request(request);
+        request.messages.iter().map(|message| message.role).collect()
+    };
+    assert_eq!(roles(1), [Role::User, Role::Model, Role::Tool, Role::User]);
+    talk.send(output(&calls[1])).await;
+    assert_eq!(talk.answer().await, "Done.", "its output is spoken of once it is there");
+    let expected = [
+        Role::User,
+        Role::Model,
+        Role::Tool,
+        Role::User,
+        Role::Model,
+        // The call, and its output, stand where the model goes on from.
+        Role::Model,
+        Role::Tool,
+    ];
+    assert_eq!(roles(2), expected);
+    let latest = house.brain.request(2);
+    let ids = |message: usize| -> Vec<_> {
+        let parts = latest.messages[message].content.iter();
+        parts.filter_map(|part| Some(part.as_tool_response()?.id.clone()?)).collect()
+    };
+    assert_eq!((ids(2), ids(6)), (vec![calls[0].id.clone()], vec![calls[1].id.clone()]));
+    talk.send(output(&calls[1])).await;
+    assert_eq!(error_codes(&[talk.next().await]), ["unknown_call"], "one output per call");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_output_that_nobody_waited_for_is_spoken_of_as_it_wishes() {
+    let house = worker();
+    let mut talk = beside(&house).await;
+    talk.text("work").await;
+    let calls = calls(&talk.until_done().await);
+    let scheduled = |call: &ToolCallRequest, scheduling| {
+        let mut response = ToolResponse::new(call.id.clone(), call.name.clone(), JsonObject::new());
+        response.scheduling = scheduling;
+        LiveCommand::ToolResponse(response)
+    };
+    talk.send(scheduled(&calls[0], ToolResponseScheduling::Silent)).await;
+    talk.rest(5_000).await;
+    assert_eq!(names(talk.events.make_contiguous()), ["tool_result_accepted"]);
+    talk.events.clear();
+    talk.text("two").await;
+    talk.until_audio().await;
+    talk.send(scheduled(&calls[1], ToolResponseScheduling::Interrupt)).await;
+    let cut = talk.until_done().await;
+    assert!(names(&cut).contains(&"interrupted"), "{:?}", names(&cut));
+    assert_eq!(talk.answer().await, "Done.");
 }
