@@ -15,7 +15,7 @@ use antiphon::{
         SpeechRequest, Synthesizer,
         offline::{self, OfflineOptions, OfflineSpeech},
     },
-    session::{AgentSession, BargeIn, EventKind, IdleConfig, SpeechJudge},
+    session::{AgentSession, BargeIn, EventKind, Heard, IdleConfig, ResumeCause, SpeechJudge},
 };
 use futures_util::StreamExt;
 use tokio::time::{Instant, sleep_until};
@@ -46,11 +46,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
         match event.kind {
             EventKind::PlaybackPaused => println!("{:>6} ms  the agent pauses", event.t_ms),
             EventKind::PlaybackResumed { cause } => {
-                println!("{:>6} ms  and goes on: {cause:?}", event.t_ms);
+                println!("{:>6} ms  and goes on: {}", event.t_ms, because(cause));
             }
             EventKind::Interrupted => println!("{:>6} ms  the agent is interrupted", event.t_ms),
             EventKind::AgentMessage { text, interrupted, heard, .. } => {
-                println!("{:>6} ms  agent: {text} {heard:?}", event.t_ms);
+                println!("{:>6} ms  agent: {text}", event.t_ms);
+                if let Some(heard) = heard {
+                    println!("           {}", amount(heard));
+                }
                 if interrupted {
                     session.stop();
                 }
@@ -60,6 +63,25 @@ async fn main() -> Result<(), Box<dyn Error>> {
         }
     }
     Ok(())
+}
+
+/// How much of a reply was heard, in words.
+fn amount(heard: Heard) -> String {
+    let seconds = |ms: u32| f64::from(ms) / 1_000.0;
+    let (heard_s, all_s) = (seconds(heard.heard_ms), seconds(heard.generated_ms));
+    if heard.heard_ms >= heard.generated_ms {
+        return format!("(all {all_s:.1} s of it were heard)");
+    }
+    format!("({heard_s:.1} of the {all_s:.1} s that were made of it were heard)")
+}
+
+fn because(cause: ResumeCause) -> &'static str {
+    match cause {
+        ResumeCause::Noise => "it was only a noise",
+        ResumeCause::Backchannel => "the user only said that they listen",
+        ResumeCause::TooFewWords => "too few words to interrupt",
+        _ => "the user did not mean to interrupt",
+    }
 }
 
 /// Silence, with these words at these milliseconds.
