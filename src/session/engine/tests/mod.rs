@@ -209,5 +209,5 @@ fn an_engine_that_does_otherwise_than_its_recording_is_told_apart() {
     let replayed = recording::replay(longer.as_bytes()).unwrap();
     let difference = replayed.difference.unwrap().to_string();
     assert!(difference.contains("Play"), "{difference}");
-    assert_eq!(KINDS.len(), 16);
+    assert_eq!(KINDS.len(), 19);
 }

@@ -8,25 +8,55 @@ use proptest::prelude::*;
 #[derive(Clone, Debug)]
 pub(super) enum Step {
     Speech(bool),
-    Heard { item: u8, text: u8, done: bool },
-    Start { reply: u8, answers: bool },
-    Words { done: bool },
-    Voice { ms: u16 },
-    Calls { count: u8 },
+    Heard {
+        item: u8,
+        text: u8,
+        done: bool,
+    },
+    Start {
+        reply: u8,
+        answers: bool,
+    },
+    Words {
+        done: bool,
+    },
+    Voice {
+        ms: u16,
+    },
+    Calls {
+        count: u8,
+    },
     CallsBack(u8),
-    Done { outcome: u8 },
+    Done {
+        outcome: u8,
+    },
     Interrupted(Option<u8>),
     Trouble(u8),
     Host(u8),
     Judge(u8),
     ToolEnds(u8),
-    Heed { prompt: bool },
-    Played { complete: bool },
+    /// A tool tells how far it is: what it says, and whether it has a piece of output.
+    Progress {
+        says: bool,
+        gives: bool,
+    },
+    /// A turn is on disk, or could not be written.
+    Committed(bool),
+    /// The user speaks while the agent is heard: it pauses, where speech is judged.
+    Over {
+        ms: u16,
+    },
+    Heed {
+        prompt: bool,
+    },
+    Played {
+        complete: bool,
+    },
     Wait(u32),
 }
 
 /// The names of the kinds of steps.
-pub(super) const KINDS: [&str; 16] = [
+pub(super) const KINDS: [&str; 19] = [
     "speech",
     "user words",
     "reply started",
@@ -40,6 +70,9 @@ pub(super) const KINDS: [&str; 16] = [
     "host",
     "verdict",
     "tool done",
+    "tool progress",
+    "committed",
+    "speech over the agent",
     "prompt verdict",
     "played",
     "time",
@@ -61,9 +94,12 @@ impl Step {
             Self::Host(_) => 10,
             Self::Judge(_) => 11,
             Self::ToolEnds(_) => 12,
-            Self::Heed { .. } => 13,
-            Self::Played { .. } => 14,
-            Self::Wait(_) => 15,
+            Self::Progress { .. } => 13,
+            Self::Committed(_) => 14,
+            Self::Over { .. } => 15,
+            Self::Heed { .. } => 16,
+            Self::Played { .. } => 17,
+            Self::Wait(_) => 18,
         }
     }
 }
@@ -87,6 +123,9 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
         (0..16u8).prop_map(Step::Host),
         (0..8u8).prop_map(Step::Judge),
         (0..8u8).prop_map(Step::ToolEnds),
+        any::<(bool, bool)>().prop_map(|(says, gives)| Step::Progress { says, gives }),
+        any::<bool>().prop_map(Step::Committed),
+        (0..1_500u16).prop_map(|ms| Step::Over { ms }),
         any::<bool>().prop_map(|prompt| Step::Heed { prompt }),
         any::<bool>().prop_map(|complete| Step::Played { complete }),
         (0..20_000u32).prop_map(Step::Wait),

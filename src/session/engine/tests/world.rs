@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use antiphon_agent::Outcome;
+use antiphon_agent::{AgentFinishReason, ModelResponseChunk, Outcome, Part, Role};
 use antiphon_audio::{Generation, Played, PositionSource};
 use antiphon_live::{
     Capabilities, ErrorInfo, LiveCommand, LiveConfig, LiveError, LiveEvent, ReplyId, ReplyOutcome,
@@ -25,6 +25,7 @@ use crate::session::{
         Decision, Engine, EngineConfig, HookTrouble, HostCommand, Input, MAX_GATED, Manner, Origin,
         Output, Ticket, io::not_run,
     },
+    journal::Committed,
     recording::RecordedEngine,
 };
 
@@ -190,6 +191,7 @@ impl World {
         can.replies_after_tools = able & 16 > 0;
         can.input_transcripts = able & 32 > 0;
         can.session_answers = able & JUDGED > 0;
+        can.non_blocking_tools = able & 3 == 3;
         can.interrupts &= able & JUDGED == 0;
         self.epoch = epoch;
         self.active = None;
@@ -326,7 +328,10 @@ impl World {
             1 => Decision::Confirm { read_back: "Really?".into() },
             2 => Decision::NoVerdict { reason: "late" },
             3 => Decision::Host { call },
-            _ => Decision::Run { call, manner: Manner::default() },
+            _ => {
+                let manner = Manner { non_blocking: how == 4, ends_on_interruption: how == 5 };
+                Decision::Run { call, manner }
+            }
         };
         self.input(Input::Admission { ticket, decision });
         true
@@ -432,6 +437,43 @@ impl World {
                     }
                 }
                 self.drain();
+            }
+            Step::Progress { says, gives } => {
+                let running = self.running.first().map(|(ticket, request)| (*ticket, request));
+                let stale = self.stale_call();
+                let stale = stale.as_ref().map(|(ticket, request)| (*ticket, request));
+                let Some((ticket, request)) = running.or(stale) else { return false };
+                let mut parts = Vec::new();
+                if says {
+                    parts.push(Part::text("half done"));
+                }
+                if gives {
+                    let (name, id) = (request.name.clone(), request.id.clone());
+                    parts.push(Part::tool_response(name, Some(id), "half"));
+                }
+                let progress = ModelResponseChunk::new(Role::Tool, 0, parts).into();
+                self.input(Input::ToolProgress { ticket, progress });
+            }
+            Step::Committed(written) => {
+                let snapshot_id = written.then(|| "snapshot".into());
+                let finish_reason = Some(AgentFinishReason::Stop);
+                // One that must not be lost ends the session, which is tried now and then only.
+                let ends_session = self.able == BOUNDED;
+                let turn = self.engine.turn.number;
+                self.input(Input::Committed(Box::new(Committed {
+                    turn,
+                    snapshot_id,
+                    parent_id: None,
+                    finish_reason,
+                    ends_session,
+                })));
+            }
+            Step::Over { ms } => {
+                let reply = self.some_reply();
+                let (item, frame) = (item_of(&reply), silence(500 * 48));
+                self.event(LiveEvent::Audio { reply, item, content_index: 0, frame });
+                self.event(LiveEvent::SpeechStarted { audio_start_ms: None });
+                self.wait(Duration::from_millis(u64::from(ms)));
             }
             Step::Heed { prompt } => {
                 // Without one that waits it is the answer to one that is over.
