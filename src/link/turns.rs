@@ -134,6 +134,8 @@ struct Call {
     number: u64,
     /// Calls of one round are asked for by one message.
     round: u64,
+    /// When it had its output.
+    answered_ms: u64,
     /// The session, or the host, works on it.
     runs: bool,
     output: Option<(JsonObject, Outcome)>,
@@ -200,16 +202,14 @@ impl Turns {
             }
             EventKind::UserMessage { text } => self.on_user_message(event, text),
             EventKind::AgentMessage { text, interrupted, generated, heard } => {
-                self.add(
-                    event,
-                    Content::Agent(Said {
-                        text: text.clone(),
-                        interrupted: *interrupted,
-                        generated: generated.clone(),
-                        heard: *heard,
-                        latency_ms: None,
-                    }),
-                );
+                let said = Said {
+                    text: text.clone(),
+                    interrupted: *interrupted,
+                    generated: generated.clone(),
+                    heard: *heard,
+                    latency_ms: None,
+                };
+                self.on_agent_message(event, said);
             }
             EventKind::PlaybackStarted => self.playing = true,
             EventKind::PlaybackFinished => self.playing = false,
@@ -290,6 +290,19 @@ impl Turns {
         self.entries.insert(at, entry);
     }
 
+    /// What the agent said is told once it was heard: it stands before outputs of calls that came
+    /// after it began.
+    fn on_agent_message(&mut self, event: &SessionEvent, said: Said) {
+        let began_ms = said.heard.map_or(event.t_ms, |heard| heard.began_ms);
+        let entry = self.entry(event, Content::Agent(said));
+        let stands_before = |known: &Entry| match &known.content {
+            Content::Call(call) => call.output.is_some() && call.answered_ms <= began_ms,
+            _ => true,
+        };
+        let at = self.entries.iter().rposition(stands_before).map_or(0, |last| last + 1);
+        self.entries.insert(at, entry);
+    }
+
     /// The open call of this id, which begins here where nothing was told of it before.
     fn call(&mut self, event: &SessionEvent, id: &Arc<str>, name: &Arc<str>) -> &mut Call {
         let at = self.open_call(id).unwrap_or_else(|| {
@@ -324,6 +337,7 @@ impl Turns {
             approved: None,
             number: self.calls,
             round: self.round,
+            answered_ms: 0,
             runs: false,
             output: None,
         }
@@ -339,6 +353,7 @@ impl Turns {
     ) {
         let call = self.call(event, id, name);
         call.output = Some((response.clone(), outcome));
+        call.answered_ms = event.t_ms;
         call.runs = false;
         self.round_is_answered = true;
         // What was said while the tool ran stands before its round.

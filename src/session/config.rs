@@ -57,7 +57,7 @@ pub struct SessionLimits {
     pub stall: Duration,
     /// What is done about that. Default: [`OnStall::Tell`].
     pub on_stall: OnStall,
-    /// How long a reply that was asked for may take to begin; see also
+    /// How long the provider may take to begin a reply, from when it is asked for it; see also
     /// [`SayOptions::begin_within`]. Default: 10 seconds.
     pub reply_start: Duration,
     /// How long the session may last. `None`: no bound. Default: none.
@@ -148,8 +148,9 @@ pub struct SayOptions {
     /// The user's speech does not interrupt it, and this becomes of the speech. `None`, the default:
     /// it interrupts as it does elsewhere.
     pub protected: Option<UserAudio>,
-    /// How long the provider may take to begin it. `None`, the default:
-    /// [`SessionLimits::reply_start`].
+    /// It must have begun so long after it was asked for, the time in which it waited for another
+    /// reply to end included; after that nobody wants to hear it. `None`, the default: it waits as
+    /// long as it takes, and then the provider has [`SessionLimits::reply_start`].
     pub begin_within: Option<Duration>,
 }
 
@@ -165,7 +166,7 @@ impl SayOptions {
         self
     }
 
-    /// Sets how long the provider may take to begin it.
+    /// Sets how soon it must have begun.
     pub fn begin_within(mut self, within: Duration) -> Self {
         self.begin_within = Some(within);
         self

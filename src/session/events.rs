@@ -275,6 +275,9 @@ pub enum EventKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Heard {
+    /// When its first audio was handed to the sink, in milliseconds since the session started: the
+    /// words are told once they were heard, and may have been spoken before what was told first.
+    pub began_ms: u64,
     /// Milliseconds that were heard.
     pub heard_ms: u32,
     /// Milliseconds that came from the provider.
@@ -632,7 +635,8 @@ mod tests {
             EventKind::AgentText { .. } => {
                 let generated = Some("words and more".to_owned());
                 let confidence = Confidence::Estimate;
-                let heard = Heard { heard_ms: 300, generated_ms: 900, confidence, error_ms: 20 };
+                let (began_ms, heard_ms, generated_ms, error_ms) = (100, 300, 900, 20);
+                let heard = Heard { began_ms, heard_ms, generated_ms, confidence, error_ms };
                 EventKind::AgentMessage { text, interrupted: true, generated, heard: Some(heard) }
             }
             EventKind::AgentMessage { .. } => EventKind::PlaybackStarted,

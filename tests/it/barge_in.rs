@@ -385,3 +385,34 @@ async fn each_request_ends_once_and_says_how() {
         [(late, RequestEnd::TimedOut), (next, RequestEnd::Refused), (last, RequestEnd::Superseded)]
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_time_of_a_request_runs_while_it_waits_for_its_turn() {
+    let mut rig = start().await;
+    rig.user_says("u1", "Hello.").reply("r1").words("r1", "Well").audio("r1", 500);
+    rig.settle().await;
+    let soon = rig.session.say_with("Soon", SayOptions::new().begin_within(2 * SECOND)).unwrap();
+    let patient = rig.session.say_with("Whenever", SayOptions::new()).unwrap();
+    rig.now().await;
+    tokio::time::sleep(1_900 * MS).await;
+    assert!(!rig.now().await.iter().any(|kind| matches!(kind, EventKind::ReplyRequest { .. })));
+    tokio::time::sleep(200 * MS).await;
+    let ends: Vec<_> = rig.now().await.into_iter().filter_map(request_end).collect();
+    assert_eq!(ends, [(soon, RequestEnd::TimedOut)], "nobody wants to hear it any more");
+    // Who set no time waits for as long as the reply takes.
+    tokio::time::sleep(20 * SECOND).await;
+    rig.done("r1");
+    let [LiveCommand::Say { request, text }] = &rig.commands().await[..] else { panic!() };
+    assert_eq!(text, "Whenever");
+    rig.reply_to("r2", *request).settle().await;
+    let ends: Vec<_> = rig.now().await.into_iter().filter_map(request_end).collect();
+    assert_eq!(ends, [(patient, RequestEnd::Started)]);
+}
+
+/// The request of the host that ended, and how.
+fn request_end(kind: EventKind) -> Option<(u64, RequestEnd)> {
+    match kind {
+        EventKind::ReplyRequest { request, outcome, .. } => Some((request?, outcome)),
+        _ => None,
+    }
+}

@@ -50,6 +50,13 @@ pub enum LiveEvent {
         /// Which reply; `None` where the wire does not say.
         reply: Option<ReplyId>,
     },
+    /// What the user said since the last of these became an item of the conversation. Its words, if any
+    /// come, name the same item. Told before a reply to it begins, by providers that know; the words
+    /// of a session that is not told are taken as those of the oldest speech that has none.
+    InputCommitted {
+        /// The user's item.
+        item: Arc<str>,
+    },
     /// What the user said.
     InputTranscript {
         /// The user's item; the same for all updates of one utterance.
@@ -160,6 +167,7 @@ impl LiveEvent {
             Self::SpeechStarted { .. } => "speech_started",
             Self::SpeechStopped { .. } => "speech_stopped",
             Self::Interrupted { .. } => "interrupted",
+            Self::InputCommitted { .. } => "input_committed",
             Self::InputTranscript { .. } => "input_transcript",
             Self::ReplyStarted { .. } => "reply_started",
             Self::OutputTranscript { .. } => "output_transcript",

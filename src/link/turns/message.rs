@@ -13,8 +13,8 @@ use super::{Call, Content, Entry, Said};
 /// the session started) and, where the turn was committed before this was told, `late: true`. On what
 /// the agent said: `provider`, `model`, `agent` (the name of whom the conversation was handed over to; of
 /// the agent that is linked there is none), `interrupted`, `generated` (all the words, where they are more
-/// than were heard), of spoken words `heard_ms` and `generated_ms` with `confidence` and `error_ms` (see
-/// [`Heard`](crate::session::Heard)) and, on the first words of a turn, `latency_ms` (from the end of
+/// than were heard), of spoken words `began_ms`, `heard_ms` and `generated_ms` with `confidence` and
+/// `error_ms` (see [`Heard`](crate::session::Heard)) and, on the first words of a turn, `latency_ms` (from the end of
 /// the user's speech to the first sound). On a message that asks for tools: `provider`, `model` and `agent`.
 ///
 /// On a part that asks for a tool: `args`, the arguments that were approved, where the policy changed

@@ -71,6 +71,11 @@ impl Attention {
         self.speech_began = Some(now);
     }
 
+    /// Whether the user began to speak again after what began at this time.
+    pub(super) fn spoke_after(&self, began_at: Instant) -> bool {
+        self.speech_began.is_some_and(|newest| newest > began_at)
+    }
+
     pub(super) fn speech_is_over(&mut self) {
         self.speaking = false;
     }
@@ -156,6 +161,7 @@ impl Engine {
     /// No words came after the user's speech: it was noise.
     pub(super) fn on_transcript_wait_over(&mut self) {
         self.attention.speaking = false;
+        self.utterances.speech_was_noise();
         self.forget_speech();
     }
 

@@ -142,6 +142,7 @@ impl Engine {
         request.host_id = host_id;
         request.protected = options.protected;
         request.within = options.begin_within.unwrap_or(request.within);
+        request.by = options.begin_within.map(|within| self.now + within);
         if !self.replies.want(request, wanted) {
             self.emit_error("queue", "too much waits to be said; it was dropped");
             self.tell_request_end(request, RequestEnd::Refused);

@@ -215,7 +215,6 @@ impl Engine {
         self.going_away = false;
         self.timers.stop(Timer::GoingAway);
         self.timers.stop(Timer::Expiry);
-        self.timers.stop(Timer::Request);
         let (dropped, provider) = (self.uplink.dropped(), self.reconnect.attempts.provider());
         self.reconnect.gap = Some(Gap { since: self.now, dropped, provider });
         self.uplink.keep(self.limits.gap_audio);
@@ -232,6 +231,7 @@ impl Engine {
         self.forget_speech();
         self.fail_all_prompts();
         self.flush_utterances();
+        self.utterances.forget_wordless();
         if let Some(reply) = self.replies.active.as_ref().and_then(|reply| reply.id.clone()) {
             self.end_reply(&reply, ReplyOutcome::Failed);
         }

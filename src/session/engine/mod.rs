@@ -214,8 +214,6 @@ struct Turn {
     replied: bool,
     /// The user spoke or acted, and no turn was counted for it yet.
     pending: bool,
-    /// A turn that a reply began before any words of the user came.
-    wordless: Option<u64>,
 }
 
 /// How often and since when nothing came from the provider.
@@ -479,6 +477,7 @@ impl Engine {
         self.attention.set_busy(busy, self.now);
         self.timers.set_to(Timer::Idle, self.attention.deadline());
         self.timers.set_to(Timer::WrapUp, self.wrap_up_deadline());
+        self.timers.set_to(Timer::Request, self.replies.deadline());
         self.timers.set_to(Timer::Confirm, self.calls.confirm_deadline());
         self.timers.set_to(Timer::HostTool, self.calls.host_deadline());
         self.timers.set_to(Timer::PromptVerdict, self.prompts.deadline());

@@ -40,6 +40,7 @@ impl Engine {
             LiveEvent::SpeechStarted { audio_start_ms } => self.on_speech_started(audio_start_ms),
             LiveEvent::SpeechStopped { audio_end_ms } => self.on_speech_stopped(audio_end_ms),
             LiveEvent::Interrupted { reply } => self.on_interrupted(reply),
+            LiveEvent::InputCommitted { item } => self.utterances.committed(item, self.now),
             LiveEvent::InputTranscript { item, text, .. } => self.on_input_transcript(item, text),
             LiveEvent::ReplyStarted { reply, request } => self.on_reply_started(reply, request),
             LiveEvent::OutputTranscript { reply, item, text } => {
@@ -113,6 +114,7 @@ impl Engine {
         {
             // A turn by hand that was not taken, such as a key that was only tapped, is none.
             self.turn.pending = false;
+            self.utterances.speech_was_noise();
             self.set_state(SessionState::Listening);
         }
     }
@@ -146,8 +148,8 @@ impl Engine {
     /// The user begins to speak, as the provider or, `by_hand`, the host tells.
     pub(super) fn user_begins(&mut self, by_hand: bool) {
         self.attention.speech_begins(self.now);
+        self.utterances.speech_begins(self.now);
         self.turn.pending = true;
-        self.turn.wordless = None;
         self.timers.set(Timer::TranscriptWait, self.now + LONGEST_SPEECH);
         self.timers.stop(Timer::TranscriptFlush);
         self.floor_is_wanted(by_hand);
@@ -196,29 +198,36 @@ impl Engine {
         if self.utterances.find(&item).is_none() {
             // A new utterance: the ones before it are as complete as they will be.
             self.flush_utterances();
-            let began_at = self.attention.speech_began.unwrap_or(self.now);
-            self.utterances.open(Utterance {
-                item: item.clone(),
-                text: String::new(),
-                turn: None,
-                began_at,
-            });
+            let speech = self.utterances.take_wordless(&item);
+            let began_at = speech
+                .as_ref()
+                .map(|speech| speech.began_at)
+                .or(self.attention.speech_began)
+                .unwrap_or(self.now);
+            let turn = speech.and_then(|speech| speech.turn);
+            let (item, text) = (item.clone(), String::new());
+            self.utterances.open(Utterance { item, text, turn, began_at });
         }
         let Some(utterance) = self.utterances.find(&item) else { return };
         let done = transcripts::apply(&mut utterance.text, update);
         let text = utterance.text.clone();
-        let known_turn = utterance.turn;
+        let (known_turn, began_at) = (utterance.turn, utterance.began_at);
+        let earlier = self.attention.spoke_after(began_at);
         if text.trim().is_empty() {
             if done {
                 self.utterances.finish(&item);
-                self.forget_over_agent(item);
-                self.dismiss_speech(ResumeCause::Noise);
+                if !earlier {
+                    self.forget_over_agent(item);
+                    self.dismiss_speech(ResumeCause::Noise);
+                }
             }
             return;
         }
-        // What was told as a turn once stays one.
+        // What was told as a turn once stays one, and the user's present speech says nothing of what
+        // was said before it.
         let judgement = match known_turn {
             Some(_) => WordsAre::ATurn,
+            None if earlier => WordsAre::ATurn,
             None => self.judge_words(&text, done),
         };
         match judgement {
@@ -230,7 +239,15 @@ impl Engine {
                 return;
             }
         }
-        let turn = known_turn.unwrap_or_else(|| self.turn_of_utterance());
+        let turn = match known_turn {
+            Some(turn) => turn,
+            None => {
+                let turn = self.begin_turn();
+                // Speech whose words are still to come may be answered before they do.
+                self.turn.pending = self.utterances.any_unanswered_after(began_at);
+                turn
+            }
+        };
         if let Some(utterance) = self.utterances.find(&item) {
             utterance.turn = Some(turn);
         }
@@ -241,22 +258,15 @@ impl Engine {
         }
     }
 
-    fn turn_of_utterance(&mut self) -> u64 {
-        match self.turn.wordless.take() {
-            Some(turn) => {
-                self.turn.pending = false;
-                turn
-            }
-            None => self.begin_turn(),
-        }
-    }
-
     /// The user's words are complete.
     fn user_message(&mut self, utterance: Utterance) {
         let turn = utterance.turn.unwrap_or(self.turn.number);
         let text = utterance.text.trim().to_owned();
-        self.timers.stop(Timer::TranscriptWait);
-        self.attention.speech_is_over();
+        let earlier = self.attention.spoke_after(utterance.began_at);
+        if !earlier {
+            self.timers.stop(Timer::TranscriptWait);
+            self.attention.speech_is_over();
+        }
         self.emit_in(turn, EventKind::UserMessage { text: text.clone() });
         self.remember_user(turn, &text);
         self.count_workflow_turn();
@@ -267,7 +277,10 @@ impl Engine {
             self.user_is_answered();
             self.decide_read_back(confirm::parse(&text));
         }
-        self.answer_user();
+        // What is being said now is waited for, and answered together with this.
+        if !(earlier && self.attention.user_speaks()) {
+            self.answer_user();
+        }
         let awaited = turn == self.turn.number && !self.turn.replied;
         if self.state == SessionState::Listening && awaited && self.phase == Phase::Running {
             self.set_state(SessionState::Processing);
@@ -288,6 +301,7 @@ impl Engine {
     }
 
     pub(super) fn speech_was_noise(&mut self) {
+        self.utterances.speech_was_noise();
         self.turn.pending = false;
         self.attention.speech_is_over();
         self.timers.stop(Timer::TranscriptWait);
@@ -299,7 +313,6 @@ impl Engine {
         self.turn.open = true;
         self.turn.replied = false;
         self.turn.pending = false;
-        self.turn.wordless = None;
         self.stats.turns += 1;
         self.cancel_calls_on_interruption();
         self.user_is_active();
@@ -320,16 +333,13 @@ impl Engine {
         let asked = self.replies.asked.filter(|asked| asked.number == request);
         if let Some(asked) = asked {
             self.replies.asked = None;
-            self.timers.stop(Timer::Request);
             self.tell_request_end(asked.request, RequestEnd::Started);
         }
         let why = asked.map_or(Why::User, |asked| asked.request.why);
         let protected = asked.and_then(|asked| asked.request.protected);
         if why == Why::User && self.turn.pending {
             let turn = self.begin_turn();
-            if !self.utterances.any_open() {
-                self.turn.wordless = Some(turn);
-            }
+            self.utterances.are_answered_in(turn, self.now);
         }
         if let Why::ReadBack { call } = why {
             self.read_back_begins(call);
@@ -381,6 +391,7 @@ impl Engine {
         let length = frame.duration();
         let unheard = self.replies.unheard();
         let audible = self.replies.is_audible();
+        let now = self.now;
         let Some(reply) = self.replies.active_mut(&id) else { return };
         if reply.over_limit {
             self.stats.stale_audio_frames += 1;
@@ -393,6 +404,7 @@ impl Engine {
             return;
         }
         let first = !reply.ledger.has_audio();
+        reply.began_at = reply.began_at.or(Some(now));
         let silence = first && !audible;
         reply.ledger.audio(&item, content_index, length);
         reply.queued += length;

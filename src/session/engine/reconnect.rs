@@ -26,8 +26,17 @@ pub(crate) struct Reconnect {
     pub(crate) resumed_from: Option<ResumedFrom>,
     /// The gap between two connections, while there is one.
     pub(crate) gap: Option<Gap>,
-    /// With the turn that each belongs to; 0 is before the session.
-    history: VecDeque<(u64, HistoryItem)>,
+    history: VecDeque<Known>,
+}
+
+/// Something that was said or done.
+#[derive(Debug)]
+struct Known {
+    /// The turn that it belongs to; 0 is before the session.
+    turn: u64,
+    /// When it was, where it was in the session: speech when it began, a call when it had its output.
+    at: Option<Instant>,
+    item: HistoryItem,
 }
 
 /// The time without a connection.
@@ -54,7 +63,7 @@ impl Reconnect {
             resumed: false,
             resumed_from,
             gap: None,
-            history: history.into_iter().map(|item| (0, item)).collect(),
+            history: history.into_iter().map(|item| Known { turn: 0, at: None, item }).collect(),
         }
     }
 
@@ -63,18 +72,29 @@ impl Reconnect {
         self.attempts.is_on()
     }
 
-    /// Remembers what was said or done in a turn. The user's words often come after the calls and
-    /// the reply that they led to; here they stand before them.
-    pub(crate) fn remember(&mut self, turn: u64, item: HistoryItem) {
+    /// Remembers what was said or done in a turn, by when it was. The user's words often come after
+    /// the calls and the reply that they led to, the agent's once they were heard, when calls of the
+    /// same reply have their outputs already; here they stand before those.
+    pub(crate) fn remember(&mut self, turn: u64, at: Instant, item: HistoryItem) {
         if self.history.len() >= MAX_HISTORY {
             self.history.pop_front();
         }
-        let answers = |(of, known): &(u64, HistoryItem)| *of >= turn && !is_users(known);
-        let at = match is_users(&item) {
-            true => self.history.iter().position(answers),
-            false => None,
+        let place = match &item {
+            HistoryItem::Message { role: HistoryRole::User, .. } => {
+                let answers = |known: &Known| known.turn >= turn && !is_users(&known.item);
+                self.history.iter().position(answers)
+            }
+            HistoryItem::Message { .. } => {
+                let before = |known: &Known| {
+                    let is_call = matches!(known.item, HistoryItem::Tool { .. });
+                    !is_call || known.at.is_none_or(|output| output <= at)
+                };
+                self.history.iter().rposition(before).map(|last| last + 1).or(Some(0))
+            }
+            _ => None,
         };
-        self.history.insert(at.unwrap_or(self.history.len()), (turn, item));
+        let known = Known { turn, at: Some(at), item };
+        self.history.insert(place.unwrap_or(self.history.len()), known);
     }
 
     /// Whether nothing was said yet.
@@ -84,7 +104,7 @@ impl Reconnect {
 
     /// The conversation so far.
     pub(crate) fn history(&self) -> Vec<HistoryItem> {
-        self.history.iter().map(|(_, item)| item.clone()).collect()
+        self.history.iter().map(|known| known.item.clone()).collect()
     }
 }
 
@@ -109,7 +129,7 @@ mod tests {
             (1, HistoryRole::Agent, "late"),
             (3, HistoryRole::User, "three"),
         ] {
-            reconnect.remember(turn, message(role, text));
+            reconnect.remember(turn, Instant::now(), message(role, text));
         }
         let texts: Vec<_> = reconnect
             .history()

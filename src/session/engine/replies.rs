@@ -1,6 +1,6 @@
 //! Replies from the request to the last sample heard.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use antiphon_agent::Outcome;
 use antiphon_audio::{Generation, Played, PositionSource};
@@ -36,18 +36,18 @@ impl Engine {
                         self.begin_text_turn(&text);
                     }
                     let command = LiveCommand::Text { text, reply };
-                    let asked = reply.then_some(Asked { number: None, request });
-                    self.ask(command, asked, request);
+                    let number = reply.then_some(None);
+                    self.ask(command, number, request);
                 }
                 Wanted::Say(text) => {
                     let number = self.replies.new_request();
-                    let asked = Some(Asked { number: Some(number), request });
-                    self.ask(LiveCommand::Say { request: number, text }, asked, request);
+                    let command = LiveCommand::Say { request: number, text };
+                    self.ask(command, Some(Some(number)), request);
                 }
                 Wanted::Reply => {
                     let number = self.replies.new_request();
-                    let asked = Some(Asked { number: Some(number), request });
-                    self.ask(LiveCommand::CreateReply { request: number }, asked, request);
+                    let command = LiveCommand::CreateReply { request: number };
+                    self.ask(command, Some(Some(number)), request);
                 }
             }
         }
@@ -61,26 +61,27 @@ impl Engine {
 
     /// A request with nothing special.
     pub(super) fn request(&self, why: Why) -> Request {
-        Request { why, host_id: None, within: self.limits.reply_start, protected: None }
+        Request { why, host_id: None, by: None, within: self.limits.reply_start, protected: None }
     }
 
-    fn ask(&mut self, command: LiveCommand, asked: Option<Asked>, request: Request) {
+    /// `number`: a reply comes, and names this number, if any.
+    fn ask(&mut self, command: LiveCommand, number: Option<Option<u64>>, request: Request) {
         let name = command.name();
         if !self.send(command, Self::origin_of(request.why)) {
             self.emit_error("provider", format!("{name} is not offered by the provider"));
             self.no_reply_comes(request, RequestEnd::Refused);
             return;
         }
-        if let Some(asked) = asked {
-            self.expect(asked);
+        if let Some(number) = number {
+            self.expect(number, request);
         }
     }
 
     /// A reply is going to come.
-    pub(super) fn expect(&mut self, asked: Asked) {
-        self.replies.asked = Some(asked);
-        self.timers.set(Timer::Request, self.now + asked.request.within);
-        let answers_user = matches!(asked.request.why, Why::User | Why::Tools);
+    pub(super) fn expect(&mut self, number: Option<u64>, request: Request) {
+        let until = request.by.unwrap_or(self.now + request.within);
+        self.replies.asked = Some(Asked { number, request, until });
+        let answers_user = matches!(request.why, Why::User | Why::Tools);
         if answers_user && self.state == SessionState::Listening {
             self.set_state(SessionState::Processing);
         }
@@ -94,16 +95,22 @@ impl Engine {
         self.count_workflow_turn();
     }
 
-    /// The provider has not begun a reply in its time.
+    /// A reply has not begun in its time.
     pub(super) fn on_request_late(&mut self) {
-        let Some(asked) = self.replies.asked else { return };
+        while let Some(request) = self.replies.take_late(self.now) {
+            self.no_reply_comes(request, RequestEnd::TimedOut);
+        }
+        let now = self.now;
+        let Some(asked) = self.replies.asked.as_mut().filter(|asked| asked.until <= now) else {
+            return;
+        };
         let within = asked.request.within;
         let ms = within.as_millis() as u64;
         match asked.request.why {
             // These may still be thought about; the stall of the turn is told by its own timer.
             Why::User | Why::Tools => {
                 if self.state == SessionState::Processing {
-                    self.timers.set(Timer::Request, self.now + within);
+                    asked.until = now + within;
                     return;
                 }
                 self.emit(EventKind::Stalled { what: "provider".into(), ms, reaction: None });
@@ -116,7 +123,6 @@ impl Engine {
     /// No reply is going to come for what was asked for last.
     pub(super) fn give_up_asked(&mut self, end: RequestEnd) {
         let Some(asked) = self.replies.asked.take() else { return };
-        self.timers.stop(Timer::Request);
         self.no_reply_comes(asked.request, end);
     }
 
@@ -379,14 +385,15 @@ impl Engine {
             return;
         }
         let item = HistoryItem::Message { role: HistoryRole::Agent, text: text.clone() };
-        self.reconnect.remember(reply.turn, item);
+        self.reconnect.remember(reply.turn, reply.began_at.unwrap_or(self.now), item);
         let whole = reply.ledger.whole_text();
         let generated = Some(whole.trim().to_owned()).filter(|whole| whole.len() > text.len());
-        let heard = reply.ledger.has_audio().then(|| self.heard(heard, reply.ledger.received()));
+        let heard =
+            reply.began_at.map(|began_at| self.heard(began_at, heard, reply.ledger.received()));
         self.emit_in(reply.turn, EventKind::AgentMessage { text, interrupted, generated, heard });
     }
 
-    fn heard(&self, heard: Duration, received: Duration) -> Heard {
+    fn heard(&self, began_at: Instant, heard: Duration, received: Duration) -> Heard {
         let (confidence, error) = match self.position_source {
             Some(PositionSource::DeviceClock) => (Confidence::DeviceClock, Duration::ZERO),
             Some(PositionSource::CarrierMark) => (Confidence::CarrierMark, Duration::ZERO),
@@ -395,12 +402,19 @@ impl Engine {
             _ => (Confidence::Estimate, Duration::ZERO),
         };
         let ms = |time: Duration| u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
-        Heard { heard_ms: ms(heard), generated_ms: ms(received), confidence, error_ms: ms(error) }
+        Heard {
+            began_ms: began_at.saturating_duration_since(self.started_at).as_millis() as u64,
+            heard_ms: ms(heard),
+            generated_ms: ms(received),
+            confidence,
+            error_ms: ms(error),
+        }
     }
 
     pub(super) fn remember_user(&mut self, turn: u64, text: &str) {
         let text = text.to_owned();
-        self.reconnect.remember(turn, HistoryItem::Message { role: HistoryRole::User, text });
+        let item = HistoryItem::Message { role: HistoryRole::User, text };
+        self.reconnect.remember(turn, self.now, item);
     }
 
     /// Tells that the turn is over, once it is: nothing runs, nothing is asked for, all was heard.

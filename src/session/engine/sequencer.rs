@@ -44,7 +44,10 @@ pub(crate) struct Request {
     pub(crate) why: Why,
     /// How the host names it, where it wants to know how it ends.
     pub(crate) host_id: Option<u64>,
-    /// A reply must have begun so long after it was asked for.
+    /// A reply must have begun by then, also while the request waits; `None`: the provider has the
+    /// time in `within` from when it is asked.
+    pub(crate) by: Option<Instant>,
+    /// How long that is in all.
     pub(crate) within: Duration,
     /// The user's speech does not interrupt it.
     pub(crate) protected: Option<UserAudio>,
@@ -73,6 +76,8 @@ pub(crate) struct Asked {
     /// The number by which the provider names it; `None` where it cannot.
     pub(crate) number: Option<u64>,
     pub(crate) request: Request,
+    /// It must have begun by then.
+    pub(crate) until: Instant,
 }
 
 /// One reply, or a piece of host audio.
@@ -87,6 +92,8 @@ pub(crate) struct Reply {
     /// The turn it belongs to.
     pub(crate) turn: u64,
     pub(crate) ledger: Ledger,
+    /// When its first audio was handed over.
+    pub(crate) began_at: Option<Instant>,
     /// Audio handed to the sink's queue.
     pub(crate) queued: Duration,
     /// Audio heard, as far as the sink told.
@@ -164,6 +171,19 @@ impl Sequencer {
     /// Takes back the next that waits on behalf of whom `whose` accepts.
     pub(crate) fn take_back(&mut self, whose: impl Fn(Why) -> bool) -> Option<Request> {
         let at = self.waiting.iter().position(|(request, _)| whose(request.why))?;
+        self.waiting.remove(at).map(|(request, _)| request)
+    }
+
+    /// When a request is late next, sent or not.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        let waiting = self.waiting.iter().filter_map(|(request, _)| request.by);
+        waiting.chain(self.asked.map(|asked| asked.until)).min()
+    }
+
+    /// Takes a request that waited for its turn until it was too late.
+    pub(crate) fn take_late(&mut self, now: Instant) -> Option<Request> {
+        let late = |(request, _): &(Request, Wanted)| request.by.is_some_and(|by| by <= now);
+        let at = self.waiting.iter().position(late)?;
         self.waiting.remove(at).map(|(request, _)| request)
     }
 
@@ -268,6 +288,7 @@ impl Sequencer {
             why,
             turn,
             ledger: Ledger::default(),
+            began_at: None,
             queued: Duration::ZERO,
             heard: Duration::ZERO,
             cut: false,

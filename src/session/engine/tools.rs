@@ -15,7 +15,7 @@ use super::{
     confirm::Answer,
     io::{Decision, Manner, Origin, Output, Ticket, not_run},
     prompts,
-    sequencer::{Asked, Wanted, Why},
+    sequencer::{Wanted, Why},
     timers::Timer,
 };
 use crate::session::{EventKind, SessionState};
@@ -239,7 +239,7 @@ impl Engine {
         }
         let known = call.approved.clone().unwrap_or_else(|| as_call(&call.request));
         let item = HistoryItem::Tool { call: known, response: response.response.clone() };
-        self.reconnect.remember(call.turn, item);
+        self.reconnect.remember(call.turn, self.now, item);
         if call.withdrawn || matches!(self.phase, Phase::Closing(_)) {
             return;
         }
@@ -329,7 +329,7 @@ impl Engine {
             let goes_on = group.after_reply || self.can(|can| can.tools_after_reply);
             if speaks && known && by_itself && goes_on && idle {
                 let request = self.request(Why::Tools);
-                self.expect(Asked { number: None, request });
+                self.expect(None, request);
                 continue;
             }
             let quiet = idle && !self.calls.any_at_work() && !self.replies.is_waiting();

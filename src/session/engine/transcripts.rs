@@ -8,6 +8,8 @@ use antiphon_live::TextUpdate;
 const MAX_TEXT: usize = 256 * 1024;
 /// Finished utterances whose late updates are known to be late.
 const REMEMBERED: usize = 32;
+/// Speech that may wait for its words; the oldest is forgotten.
+const MAX_WORDLESS: usize = 32;
 
 /// Applies `update` to `text`. Returns whether the text is complete now.
 pub(crate) fn apply(text: &mut String, update: TextUpdate) -> bool {
@@ -45,14 +47,92 @@ pub(crate) struct Utterance {
     pub(crate) began_at: Instant,
 }
 
+/// Speech of the user of which no words have come.
+#[derive(Debug)]
+pub(crate) struct Wordless {
+    /// The provider's id, where it was told.
+    item: Option<Arc<str>>,
+    /// The turn that a reply to it began.
+    pub(crate) turn: Option<u64>,
+    /// When it began.
+    pub(crate) began_at: Instant,
+}
+
 /// The utterances that are not complete yet, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Utterances {
+    wordless: VecDeque<Wordless>,
     open: VecDeque<Utterance>,
     finished: VecDeque<Arc<str>>,
 }
 
 impl Utterances {
+    /// The user begins to speak.
+    pub(crate) fn speech_begins(&mut self, now: Instant) {
+        // What comes without a name from now on is taken as words of this.
+        self.wordless.retain(|speech| speech.item.is_some() || speech.turn.is_none());
+        self.add_wordless(None, None, now);
+    }
+
+    /// The speech that was heard last is `item`.
+    pub(crate) fn committed(&mut self, item: Arc<str>, now: Instant) {
+        let known = self.is_finished(&item)
+            || self.open.iter().any(|utterance| utterance.item == item)
+            || self.wordless.iter().any(|speech| speech.item.as_ref() == Some(&item));
+        if known {
+            return;
+        }
+        let last = self.wordless.back_mut();
+        match last.filter(|speech| speech.item.is_none() && speech.turn.is_none()) {
+            Some(speech) => speech.item = Some(item),
+            None => self.add_wordless(Some(item), None, now),
+        }
+    }
+
+    /// A reply to all that was said began this turn.
+    pub(crate) fn are_answered_in(&mut self, turn: u64, now: Instant) {
+        let mut any = !self.open.is_empty();
+        for speech in self.wordless.iter_mut().filter(|speech| speech.turn.is_none()) {
+            speech.turn = Some(turn);
+            any = true;
+        }
+        if !any {
+            // Speech that nobody told of.
+            self.add_wordless(None, Some(turn), now);
+        }
+    }
+
+    /// Whether there is speech without words and without a turn that began after this.
+    pub(crate) fn any_unanswered_after(&self, began_at: Instant) -> bool {
+        self.wordless.iter().any(|speech| speech.turn.is_none() && speech.began_at > began_at)
+    }
+
+    /// The speech that was heard last was none: no words of it are waited for.
+    pub(crate) fn speech_was_noise(&mut self) {
+        self.wordless.pop_back_if(|speech| speech.item.is_none() && speech.turn.is_none());
+    }
+
+    /// The speech whose words these are. Where no names were told it is the oldest that was answered
+    /// already, else the newest; what was heard before that was a noise.
+    pub(crate) fn take_wordless(&mut self, item: &str) -> Option<Wordless> {
+        let named = |speech: &Wordless| speech.item.as_deref() == Some(item);
+        let answered = |speech: &Wordless| speech.item.is_none() && speech.turn.is_some();
+        let known = self.wordless.iter().position(named);
+        if let Some(at) = known.or_else(|| self.wordless.iter().position(answered)) {
+            return self.wordless.remove(at);
+        }
+        let newest = self.wordless.pop_back_if(|speech| speech.item.is_none());
+        self.wordless.retain(|speech| speech.item.is_some());
+        newest
+    }
+
+    fn add_wordless(&mut self, item: Option<Arc<str>>, turn: Option<u64>, began_at: Instant) {
+        if self.wordless.len() == MAX_WORDLESS {
+            self.wordless.pop_front();
+        }
+        self.wordless.push_back(Wordless { item, turn, began_at });
+    }
+
     /// Whether an update of `item` comes after the item was finished.
     pub(crate) fn is_finished(&self, item: &str) -> bool {
         self.finished.iter().any(|finished| &**finished == item)
@@ -86,6 +166,11 @@ impl Utterances {
     /// Whether any utterance is open.
     pub(crate) fn any_open(&self) -> bool {
         !self.open.is_empty()
+    }
+
+    /// The connection is gone, and with it the names of what it heard.
+    pub(crate) fn forget_wordless(&mut self) {
+        self.wordless.clear();
     }
 
     fn remember(&mut self, item: Arc<str>) {

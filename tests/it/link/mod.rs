@@ -7,6 +7,7 @@ mod durable;
 mod hand_off;
 #[cfg(feature = "openai")]
 mod openai;
+mod ordering;
 mod resume;
 
 use std::sync::{

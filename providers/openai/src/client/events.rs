@@ -70,7 +70,8 @@ impl Client {
                 self.passed_over =
                     self.server_turn && !self.settings.interrupts && self.replies.active.is_some();
                 if self.settings.input_transcripts {
-                    self.hearing.committed(&event.item_id, event.previous_item_id.as_deref());
+                    let previous = event.previous_item_id.as_deref();
+                    self.hearing.committed(&event.item_id, previous, out);
                 }
             }
             ServerEvent::TranscriptionDelta(event) => {

@@ -41,12 +41,14 @@ struct Utterance {
 }
 
 impl Hearing {
-    /// The user's audio became an item.
-    pub(super) fn committed(&mut self, item: &str, previous: Option<&str>) {
+    /// The user's audio became an item: the session is told of it before its words.
+    pub(super) fn committed(&mut self, item: &str, previous: Option<&str>, out: &mut Outbox) {
         if item.is_empty() || self.knows(item) {
             return;
         }
-        let utterance = Utterance::new(item.into());
+        let item: Arc<str> = item.into();
+        out.events.push_back(LiveEvent::InputCommitted { item: item.clone() });
+        let utterance = Utterance::new(item);
         match previous.and_then(|id| self.open.iter().position(|known| *known.item == *id)) {
             Some(at) => self.open.insert(at + 1, utterance),
             None => self.open.push_back(utterance),
@@ -178,8 +180,9 @@ mod tests {
     fn told(out: &mut Outbox) -> Vec<(String, TextUpdate)> {
         out.events
             .drain(..)
-            .map(|event| match event {
-                LiveEvent::InputTranscript { item, text, .. } => (item.to_string(), text),
+            .filter_map(|event| match event {
+                LiveEvent::InputTranscript { item, text, .. } => Some((item.to_string(), text)),
+                LiveEvent::InputCommitted { .. } => None,
                 other => panic!("{other:?}"),
             })
             .collect()
@@ -196,8 +199,8 @@ mod tests {
     #[test]
     fn quirk_19_transcripts_are_told_in_the_order_of_the_utterances() {
         let (mut hearing, mut out, now) = (Hearing::default(), Outbox::default(), Instant::now());
-        hearing.committed("a", None);
-        hearing.committed("b", Some("a"));
+        hearing.committed("a", None, &mut out);
+        hearing.committed("b", Some("a"), &mut out);
         hearing.words("b", delta("two "), now, &mut out);
         hearing.words("a", delta("one"), now, &mut out);
         hearing.words("b", whole("two."), now, &mut out);
@@ -211,8 +214,8 @@ mod tests {
     #[test]
     fn quirk_19_a_failed_one_blocks_nobody() {
         let (mut hearing, mut out, now) = (Hearing::default(), Outbox::default(), Instant::now());
-        hearing.committed("a", None);
-        hearing.committed("b", None);
+        hearing.committed("a", None, &mut out);
+        hearing.committed("b", None, &mut out);
         hearing.words("b", whole("two."), now, &mut out);
         assert!(told(&mut out).is_empty());
         hearing.failed("a", now, &mut out);
@@ -222,8 +225,8 @@ mod tests {
     #[test]
     fn quirk_19_one_that_never_comes_is_given_up() {
         let (mut hearing, mut out, now) = (Hearing::default(), Outbox::default(), Instant::now());
-        hearing.committed("a", None);
-        hearing.committed("b", None);
+        hearing.committed("a", None, &mut out);
+        hearing.committed("b", None, &mut out);
         hearing.words("a", delta("on"), now, &mut out);
         assert_eq!(hearing.deadline(), None);
         hearing.words("b", whole("two."), now, &mut out);

@@ -205,7 +205,13 @@ fn a_reply_of_the_servers_own_is_not_taken_for_the_one_asked_for() {
     talk.done("asked", "completed");
     assert_eq!(
         talk.told(),
-        ["start own", "done own Completed", "start asked for 1", "done asked Completed"]
+        [
+            "committed u",
+            "start own",
+            "done own Completed",
+            "start asked for 1",
+            "done asked Completed"
+        ]
     );
 }
 

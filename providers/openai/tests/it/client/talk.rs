@@ -210,6 +210,7 @@ pub fn short(event: &LiveEvent) -> String {
         LiveEvent::Interrupted { reply } => {
             format!("interrupted {}", reply.as_ref().map_or("", |id| &*id.0))
         }
+        LiveEvent::InputCommitted { item } => format!("committed {item}"),
         LiveEvent::InputTranscript { item, text, .. } => format!("user {item} {}", words(text)),
         LiveEvent::ReplyStarted { reply, request: None } => format!("start {reply}"),
         LiveEvent::ReplyStarted { reply, request: Some(number) } => {

@@ -208,7 +208,13 @@ fn speech_begins_and_ends_in_turn_whatever_the_server_says() {
     talk.speech(false, "v");
     assert_eq!(
         talk.told(),
-        ["speech Some(1000)", "silence None", "speech Some(1000)", "silence Some(1000)"]
+        [
+            "speech Some(1000)",
+            "silence None",
+            "committed u",
+            "speech Some(1000)",
+            "silence Some(1000)"
+        ]
     );
 }
 
@@ -235,6 +241,8 @@ fn quirks_19_20_transcripts_stay_with_their_item_and_in_order() {
     assert_eq!(
         talk.told(),
         [
+            "committed u1",
+            "committed u2",
             "user u1 +One",
             "user u1 .One.",
             "user u2 .Two.",
@@ -249,6 +257,7 @@ fn quirk_19_a_failed_or_missing_transcript_blocks_nobody() {
     talk.committed("u1", None);
     talk.committed("u2", Some("u1"));
     talk.committed("u3", Some("u2"));
+    talk.told();
     talk.server(transcript("completed", "u3", "Three."));
     talk.server(json!({"type": "conversation.item.input_audio_transcription.failed",
         "item_id": "u1", "content_index": 0,
@@ -265,7 +274,7 @@ fn transcripts_that_grow_as_a_whole_replace_each_other() {
     talk.server(transcript("updated", "u", "Hel"));
     talk.server(transcript("updated", "u", "Hello"));
     talk.server(transcript("completed", "u", "Hello."));
-    assert_eq!(talk.told(), ["user u =Hel", "user u =Hello", "user u .Hello."]);
+    assert_eq!(talk.told(), ["committed u", "user u =Hel", "user u =Hello", "user u .Hello."]);
 }
 
 #[test]
