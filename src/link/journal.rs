@@ -7,8 +7,9 @@ use std::{
 };
 
 use antiphon_agent::{
-    AgentFinishReason, Invocation, InvocationContext, Message, OpenTurn, SealedTurn, TurnFailure,
-    TurnResult, types::ToolCallRequest,
+    AgentFinishReason, Invocation, InvocationContext, Message, OnStoreStall, OpenTurn,
+    RuntimeError, SealedTurn, Settled, TurnFailure, TurnResult,
+    types::{Status, ToolCallRequest},
 };
 use tokio::sync::mpsc;
 
@@ -51,7 +52,8 @@ pub(super) struct AgentJournal {
     /// `None` once the end was told.
     ends: Option<Ends>,
     committed: mpsc::Receiver<Committed>,
-    must_commit: bool,
+    /// Since when turns find no place to be written in.
+    stalled_since: Option<tokio::time::Instant>,
 }
 
 /// Where turns go.
@@ -69,16 +71,12 @@ struct Pending {
 impl AgentJournal {
     /// Starts the task that tells of turns once they are written; it ends with the journal, after the
     /// last of them. `tip` is the snapshot that the invocation goes on from.
-    pub(super) fn new(
-        invocation: Invocation,
-        tip: Tip,
-        transcripts: bool,
-        must_commit: bool,
-    ) -> Self {
+    pub(super) fn new(invocation: Invocation, tip: Tip, transcripts: bool) -> Self {
         let (sealed, pending) = mpsc::channel(MAX_PENDING);
         // One place more, for what could not even be sealed.
         let (told, committed) = mpsc::channel(MAX_PENDING + 1);
-        tokio::spawn(tell_in_order(pending, told.clone(), tip, must_commit));
+        let stall = invocation.on_store_stall();
+        tokio::spawn(tell_in_order(pending, told.clone(), tip, stall));
         Self {
             invocation,
             turns: Turns::new(transcripts),
@@ -86,7 +84,7 @@ impl AgentJournal {
             carried: Vec::new(),
             ends: Some(Ends { sealed, committed: told }),
             committed,
-            must_commit,
+            stalled_since: None,
         }
     }
 
@@ -100,21 +98,25 @@ impl AgentJournal {
     fn commit(&mut self, finished: Finished) {
         let Finished { turn, messages, error } = finished;
         self.carried.extend(messages);
-        self.begin_turn();
+        let begun = self.begin_turn();
         let Some(Ends { sealed, committed }) = &self.ends else { return };
         let (Ok(place), Some(open)) = (sealed.try_reserve(), self.open.take()) else {
-            tracing::error!(turn, "a turn waits for others to be written; the next commit has it");
-            let lost = Committed {
-                turn,
-                snapshot_id: None,
-                parent_id: None,
-                finish_reason: None,
-                ends_session: self.must_commit,
+            let error = begun.err().unwrap_or_else(|| {
+                let message = format!("{MAX_PENDING} turns wait to be written");
+                RuntimeError::new(Status::ResourceExhausted, message)
+            });
+            tracing::error!(turn, %error, "a turn finds no place; the next commit has it");
+            let now = tokio::time::Instant::now();
+            let since = *self.stalled_since.get_or_insert(now);
+            let ends_session = match self.invocation.on_store_stall() {
+                OnStoreStall::Wait(patience) => now - since >= patience,
+                stall => stall.ends(),
             };
             // So many are told already that one more says nothing new.
-            let _ = committed.try_send(lost);
+            let _ = committed.try_send(lost(turn, &error, ends_session));
             return;
         };
+        self.stalled_since = None;
         for message in self.carried.drain(..) {
             open.append(message);
         }
@@ -130,13 +132,11 @@ impl AgentJournal {
         place.send(Pending { turn, finish_reason, sealed: open.seal(outcome) });
     }
 
-    fn begin_turn(&mut self) {
+    fn begin_turn(&mut self) -> Result<(), RuntimeError> {
         if self.open.is_none() {
-            match self.invocation.begin_turn() {
-                Ok(open) => self.open = Some(open),
-                Err(error) => tracing::warn!(%error, "no turn of the agent begins"),
-            }
+            self.open = Some(self.invocation.begin_turn()?);
         }
+        Ok(())
     }
 }
 
@@ -156,7 +156,9 @@ impl Journal for AgentJournal {
     }
 
     fn context(&mut self) -> InvocationContext {
-        self.begin_turn();
+        if let Err(error) = self.begin_turn() {
+            tracing::warn!(%error, "no turn of the agent begins");
+        }
         let context = self.invocation.context().clone();
         match &self.open {
             Some(open) => context.with_turn(open.context().clone()),
@@ -183,22 +185,33 @@ async fn tell_in_order(
     mut pending: mpsc::Receiver<Pending>,
     told: mpsc::Sender<Committed>,
     tip: Tip,
-    must_commit: bool,
+    stall: OnStoreStall,
 ) {
     while let Some(Pending { turn, finish_reason, sealed }) = pending.recv().await {
-        let end = sealed.write().await;
+        let Settled { end, error, .. } = sealed.settle().await;
         let parent_id = tip.id();
         if end.snapshot_id.is_some() {
             tip.set(end.snapshot_id.clone());
         }
-        let committed = Committed {
-            turn,
-            ends_session: must_commit && end.snapshot_id.is_none(),
-            parent_id: parent_id.filter(|_| end.snapshot_id.is_some()),
-            snapshot_id: end.snapshot_id,
-            finish_reason,
+        let committed = match error {
+            Some(error) => Committed { finish_reason, ..lost(turn, &error, stall.ends()) },
+            None => Committed {
+                turn,
+                parent_id: parent_id.filter(|_| end.snapshot_id.is_some()),
+                snapshot_id: end.snapshot_id,
+                finish_reason,
+                error: None,
+                ends_session: false,
+            },
         };
         // An error says that the session is over: the turn is written all the same.
         let _ = told.send(committed).await;
     }
+}
+
+/// A turn that is not on disk.
+fn lost(turn: u64, error: &RuntimeError, ends_session: bool) -> Committed {
+    // Hosts and clients are not told where a store lies.
+    let error = Some(error.to_details().message);
+    Committed { turn, snapshot_id: None, parent_id: None, finish_reason: None, error, ends_session }
 }

@@ -3,7 +3,8 @@
 //!
 //! Each finished turn of the session is a snapshot in the agent's store, and
 //! [`EventKind::TurnCommitted`](crate::session::EventKind::TurnCommitted) tells of it once it is on
-//! disk. Messages are plain: a text model, or a client of the agent, goes on from them, and a voice
+//! disk. What becomes of a session whose store cannot write is for the agent's
+//! [`OnStoreStall`](antiphon_agent::OnStoreStall) to say. Messages are plain: a text model, or a client of the agent, goes on from them, and a voice
 //! session goes on from theirs. What only voice knows stands in their metadata under [`VOICE`].
 
 mod builder;
@@ -132,10 +133,10 @@ impl Conversation for AgentConversation {
     }
 
     fn journal(self: Box<Self>, capabilities: &Capabilities) -> Box<dyn Journal> {
-        let Self { invocation, from, tip, settings, .. } = *self;
+        let Self { invocation, from, tip, .. } = *self;
         tip.set(from);
         let transcripts = capabilities.input_transcripts;
-        Box::new(AgentJournal::new(invocation, tip, transcripts, settings.must_commit))
+        Box::new(AgentJournal::new(invocation, tip, transcripts))
     }
 }
 

@@ -418,9 +418,12 @@ impl Turns {
             (Phase::Going, EndReason::Limit { .. }) => {
                 Some(RuntimeError::LimitReached(reason.to_string()))
             }
-            (Phase::Going, EndReason::ProviderClosed { .. } | EndReason::Failed { .. }) => {
-                Some(RuntimeError::new(Status::Unavailable, reason.to_string()))
-            }
+            (
+                Phase::Going,
+                EndReason::ProviderClosed { .. }
+                | EndReason::Failed { .. }
+                | EndReason::StoreFailed { .. },
+            ) => Some(RuntimeError::new(Status::Unavailable, reason.to_string())),
             (Phase::Going, _) => Some(RuntimeError::Cancelled(reason.to_string())),
             _ => None,
         };

@@ -190,13 +190,6 @@ impl SessionBuilder {
         self
     }
 
-    /// Ends the session where a turn of the agent that is linked cannot be committed. Default: it goes
-    /// on, and the next commit holds the turn.
-    pub fn must_commit(mut self, must: bool) -> Self {
-        self.linked.must_commit = must;
-        self
-    }
-
     /// Links an agent, in the place of the one before.
     pub(crate) fn link(mut self, agent: MakeLink) -> Self {
         self.agent = Some(agent);

@@ -52,6 +52,9 @@ pub enum EventKind {
         /// Why the turn ended.
         #[serde(skip_serializing_if = "Option::is_none")]
         finish_reason: Option<AgentFinishReason>,
+        /// Why it could not be written.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        error: Option<String>,
     },
     /// The state changed.
     State {
@@ -463,6 +466,13 @@ pub enum EndReason {
         #[serde(rename = "detail")]
         message: String,
     },
+    /// The store of the agent that is linked could not write a turn, and
+    /// [`OnStoreStall`](antiphon_agent::OnStoreStall) says that the session ends then.
+    StoreFailed {
+        /// Why.
+        #[serde(rename = "detail")]
+        message: String,
+    },
     /// The task or handle that owned it is gone.
     Cancelled,
 }
@@ -473,7 +483,7 @@ impl EndReason {
         match self {
             Self::Stopped | Self::Idle | Self::Cancelled => Status::Cancelled,
             Self::Limit { .. } => Status::ResourceExhausted,
-            Self::ProviderClosed { .. } => Status::Unavailable,
+            Self::ProviderClosed { .. } | Self::StoreFailed { .. } => Status::Unavailable,
             Self::Failed { .. } => Status::Internal,
         }
     }
@@ -489,6 +499,7 @@ impl fmt::Display for EndReason {
                 write!(f, "closed by the provider: {code} {reason}")
             }
             Self::Failed { message } => f.write_str(message),
+            Self::StoreFailed { message } => write!(f, "a turn could not be kept: {message}"),
             Self::Cancelled => f.write_str("the task or handle that owned it is gone"),
         }
     }
@@ -624,6 +635,7 @@ mod tests {
                 snapshot_id: Some("snapshot".into()),
                 parent_id: Some("parent".into()),
                 finish_reason: Some(AgentFinishReason::Stop),
+                error: Some("full".into()),
             },
             EventKind::TurnCommitted { .. } => EventKind::State { state: SessionState::Listening },
             EventKind::State { .. } => EventKind::SpeechStarted,
@@ -727,6 +739,7 @@ mod tests {
             EndReason::Limit { limit: "hook_queue".into() },
             EndReason::ProviderClosed { code: 1000, reason: String::new() },
             EndReason::Failed { message: "no".into() },
+            EndReason::StoreFailed { message: "full".into() },
             EndReason::Cancelled,
         ] {
             let kind = EventKind::SessionEnded { reason, stats: Box::default() };

@@ -40,8 +40,6 @@ pub(crate) struct LinkSettings {
     /// The first run goes on from this one, and not from the session's latest.
     pub(crate) snapshot_id: Option<Arc<str>>,
     pub(crate) history: HistoryLimits,
-    /// A turn that cannot be committed ends the session.
-    pub(crate) must_commit: bool,
 }
 
 /// What an agent brings into a session.
@@ -111,6 +109,9 @@ pub(crate) struct Committed {
     pub(crate) snapshot_id: Option<Arc<str>>,
     pub(crate) parent_id: Option<Arc<str>>,
     pub(crate) finish_reason: Option<AgentFinishReason>,
+    /// Why it is not, where it was to be.
+    #[serde(default)]
+    pub(crate) error: Option<String>,
     /// A session that lost a turn is to end.
     pub(crate) ends_session: bool,
 }

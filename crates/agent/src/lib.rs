@@ -94,8 +94,9 @@ mod wire_object;
 
 pub use agent::{
     Agent, AgentAction, AgentBuilder, AgentConnection, AgentFunc, AgentHandle, CompanionAction,
-    Invocation, Invoke, OpenTurn, Registry, Responder, RunError, RuntimeLimits, SealedTurn,
-    SessionRunner, TurnFailure, Voice, validate_input, validate_resume_against_history,
+    Invocation, Invoke, OnStoreStall, OpenTurn, Registry, Responder, RunError, RuntimeLimits,
+    SealedTurn, SessionRunner, Settled, TurnFailure, Voice, validate_input,
+    validate_resume_against_history,
 };
 pub use antiphon_types as types;
 pub use authorize::{Authorizer, CallContext, Denial, Verdict};

@@ -557,12 +557,15 @@ impl Engine {
     }
 
     fn on_committed(&mut self, committed: Committed) {
-        let Committed { turn, snapshot_id, parent_id, finish_reason, ends_session } = committed;
-        let lost = snapshot_id.is_none();
-        self.emit_in(turn, EventKind::TurnCommitted { snapshot_id, parent_id, finish_reason });
-        if lost && ends_session {
-            let message = "a turn could not be committed".to_owned();
-            self.begin_close(EndReason::Failed { message }, None);
+        let Committed { turn, snapshot_id, parent_id, finish_reason, error, ends_session } =
+            committed;
+        let why = ends_session.then(|| error.clone().unwrap_or_default());
+        self.emit_in(
+            turn,
+            EventKind::TurnCommitted { snapshot_id, parent_id, finish_reason, error },
+        );
+        if let Some(message) = why {
+            self.begin_close(EndReason::StoreFailed { message }, None);
             self.settle();
         }
     }

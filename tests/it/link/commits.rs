@@ -156,20 +156,6 @@ async fn a_commit_that_fails_names_no_snapshot_and_the_next_one_has_the_turn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_that_must_commit_ends_where_it_cannot() {
-    let store = SlowStore::open();
-    store.fails.store(true, SeqCst);
-    let agent = speaking(store, Arc::default());
-    let mut rig = linked(&agent, |builder| builder.must_commit(true)).await;
-    rig.user_says("u1", "One.").says("r1", "First.", 500);
-    rig.speaker_catches_up().await;
-    let (events, reason) = rig.end().await;
-    assert!(events.iter().any(is_committed));
-    let EndReason::Failed { message } = reason else { panic!("{reason:?}") };
-    assert!(message.contains("committed"), "{message}");
-}
-
-#[tokio::test(start_paused = true)]
 async fn noise_commits_nothing() {
     let store = SlowStore::open();
     let agent = speaking(store.clone(), Arc::default());
@@ -217,19 +203,4 @@ async fn a_lost_connection_fails_the_turn() {
     let row = agent.get_snapshot(&cx(), ids(committed).0.unwrap()).await.unwrap();
     assert_eq!(row.status(), SnapshotStatus::Failed);
     assert_eq!(lines(&row), ["user: Hello."]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_store_that_hangs_holds_up_neither_the_conversation_nor_for_long_its_end() {
-    let store = SlowStore::new(0);
-    let agent = speaking(store, Arc::default());
-    let mut rig = linked(&agent, |builder| builder).await;
-    for n in 0..70 {
-        rig.user_says(&format!("u{n}"), "Again.").says(&format!("r{n}"), "And again.", 100);
-        rig.speaker_catches_up().await;
-        rig.until(is_turn_finished).await;
-    }
-    rig.session.stop();
-    let (_, reason) = tokio::time::timeout(30 * SECOND, rig.end()).await.unwrap();
-    assert_eq!(reason, EndReason::Stopped);
 }

@@ -9,6 +9,7 @@ mod hand_off;
 mod openai;
 mod ordering;
 mod resume;
+mod stall;
 
 use std::sync::{
     Arc,
@@ -17,7 +18,7 @@ use std::sync::{
 
 use antiphon::{
     agent::{
-        Agent, InMemorySessionStore, InvocationContext, Message, Role, RuntimeError,
+        Agent, InMemorySessionStore, InvocationContext, Message, Role, RuntimeError, RuntimeLimits,
         SessionSnapshot, SessionStore, SnapshotUpdate, ToolExecutor, ToolRegistry, Voice,
         store::{SnapshotReader, SnapshotWriter},
         types::Status,
@@ -33,12 +34,22 @@ use super::rig::{Rig, Setup};
 
 /// An agent whose function never runs, over `store`.
 fn speaking(store: Arc<dyn SessionStore>, registry: Arc<ToolRegistry>) -> Agent {
+    limited(store, registry, RuntimeLimits::default())
+}
+
+/// [`speaking`] within limits.
+fn limited(
+    store: Arc<dyn SessionStore>,
+    registry: Arc<ToolRegistry>,
+    limits: RuntimeLimits,
+) -> Agent {
     let voice = Voice::new("You are a clerk.").tools(ToolExecutor::new(registry, None));
     Agent::custom("clerk", |_cx, _responder, _runner| async move {
         panic!("a speech model is in its place")
     })
     .voice(voice)
     .shared_store(store)
+    .limits(limits)
     .build()
 }
 

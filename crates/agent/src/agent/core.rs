@@ -3,11 +3,13 @@
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use antiphon_types::Status;
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::sync::oneshot;
 
 use super::{
+    backlog::{Place, added_bytes},
     definition::Definition,
     function::TurnFailure,
+    invoke::Settled,
     outlet::{CustomChange, Outlet},
     start::{Start, Tip, encode_state},
     writer::{MakeRow, Writer},
@@ -72,16 +74,8 @@ impl<S: State> Core<S> {
         let observer =
             Observer { definition: definition.clone(), cx: cx.clone(), outlet: outlet.clone() };
         let session = Arc::new(Session::new(session_id, state).observed(observer));
-        let limits = &definition.limits;
         let writer = definition.store.clone().map(|store| {
-            Writer::spawn(
-                cx.uncancelled(),
-                store,
-                outlet.clone(),
-                tip,
-                limits.unwritten_turns,
-                limits.store,
-            )
+            Writer::spawn(cx.uncancelled(), store, outlet.clone(), tip, &definition.limits)
         });
         let progress = Mutex::new(Progress {
             turn_index: 0,
@@ -99,15 +93,7 @@ impl<S: State> Core<S> {
 
     /// Begins a turn. Only one is open at a time.
     pub(super) fn begin_turn(&self) -> Result<Begun, RuntimeError> {
-        let room = match &self.writer {
-            Some(writer) => Some(writer.reserve().ok_or_else(|| {
-                RuntimeError::new(
-                    Status::ResourceExhausted,
-                    format!("{} turns wait to be written", writer.unwritten()),
-                )
-            })?),
-            None => None,
-        };
+        let place = self.writer.as_ref().map(Writer::reserve).transpose()?;
         let (state, versions) = self.session.versioned();
         let mut progress = self.progress();
         if progress.ended {
@@ -131,12 +117,12 @@ impl<S: State> Core<S> {
             let change = self.custom_change(state, versions.custom, true);
             self.outlet.custom(change);
         }
-        Ok(Begun { context, room })
+        Ok(Begun { context, place })
     }
 
     /// Ends the open turn: commits it and hands it to the writer, or rolls it back.
     pub(super) fn seal(&self, begun: Begun, outcome: Result<TurnResult, TurnFailure>) -> Ended {
-        let Begun { context, room } = begun;
+        let Begun { context, mut place } = begun;
         let (result, error) = match outcome {
             Ok(result) => (Some(result), None),
             Err(TurnFailure { error, commit }) => (commit, Some(error)),
@@ -146,16 +132,20 @@ impl<S: State> Core<S> {
         let reason = failure.or(result.as_ref().and_then(|result| result.finish_reason));
         let state = self.session.state();
         let mut progress = self.progress();
-        let row = match &result {
-            // A turn that outlived its invocation was rolled back with its end.
-            Some(_) if progress.open.take().is_some() => {
+        let row = match (&result, progress.open.take()) {
+            (Some(_), Some(before)) => {
+                if let Some(place) = &mut place {
+                    place.fill(added_bytes(&before, &state));
+                }
                 progress.committed = state.clone();
                 progress.clean = true;
                 self.next_turn(progress, reason);
                 let make = self.make_row(&context, state, reason, error.as_ref());
                 context.snapshot_id.clone().zip(Some(make))
             }
-            _ => {
+            // A turn that outlived its invocation was rolled back with its end.
+            (_, open) => {
+                progress.open = open;
                 drop(progress);
                 self.roll_back();
                 self.next_turn(self.progress(), reason);
@@ -163,14 +153,14 @@ impl<S: State> Core<S> {
             }
         };
         let end = TurnEnd { snapshot_id: None, finish_reason: reason };
-        let written = match (&self.writer, room) {
-            (Some(writer), Some(room)) => Some(writer.turn(row, end.clone(), room)),
+        let settled = match (&self.writer, place) {
+            (Some(writer), Some(place)) => Some(writer.turn(row, end.clone(), place)),
             _ => {
                 self.outlet.chunk(end.clone());
                 None
             }
         };
-        Ended { context, end, written }
+        Ended { context, end, settled }
     }
 
     fn next_turn(
@@ -338,22 +328,23 @@ impl<S: State> Core<S> {
 /// A turn that began.
 pub(super) struct Begun {
     pub(super) context: TurnContext,
-    room: Option<OwnedSemaphorePermit>,
+    place: Option<Place>,
 }
 
 /// A turn that ended.
 pub(super) struct Ended {
     pub(super) context: TurnContext,
     end: TurnEnd,
-    written: Option<oneshot::Receiver<TurnEnd>>,
+    settled: Option<oneshot::Receiver<Settled>>,
 }
 
 impl Ended {
     /// Waits until the turn is written, where it is, and told.
-    pub(super) async fn written(self) -> TurnEnd {
-        match self.written {
-            Some(written) => written.await.unwrap_or(self.end),
-            None => self.end,
+    pub(super) async fn settled(self) -> Settled {
+        let untold = Settled { end: self.end, error: None };
+        match self.settled {
+            Some(settled) => settled.await.unwrap_or(untold),
+            None => untold,
         }
     }
 }

@@ -104,7 +104,8 @@ impl<S: State> SessionRunner<S> {
     /// has the [`TurnContext`](crate::TurnContext). A turn that fails ends the loop with its error,
     /// rolled back or committed as [`TurnFailure`] says; the loop may be entered again. A caller
     /// that stops the invocation ends it with [`RuntimeError::Cancelled`] or
-    /// [`RuntimeError::DeadlineExceeded`].
+    /// [`RuntimeError::DeadlineExceeded`]. A turn that cannot be written ends it too where
+    /// [`RuntimeLimits::on_store_stall`](crate::RuntimeLimits::on_store_stall) says so.
     pub async fn run<F, Fut>(&self, mut turn: F) -> Result<(), RuntimeError>
     where
         F: FnMut(InvocationContext, AgentInput) -> Fut,
@@ -145,7 +146,7 @@ impl<S: State> SessionRunner<S> {
             .instrument(span)
             .await;
             let failure = result.as_ref().err().map(|failure| failure.error.clone());
-            open.seal(result).write().await;
+            let lost = open.seal(result).settle().await.error;
             // Changes of the session are put without waiting; here they may wait.
             tokio::select! {
                 biased;
@@ -154,6 +155,11 @@ impl<S: State> SessionRunner<S> {
             }
             if let Some(error) = failure {
                 return Err(self.core.as_stopped(error));
+            }
+            if let Some(error) = lost
+                && self.core.definition.limits.on_store_stall.ends()
+            {
+                return Err(error);
             }
         }
     }

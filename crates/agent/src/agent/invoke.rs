@@ -8,6 +8,7 @@ use tokio::{runtime::Handle, sync::Mutex, task::JoinHandle};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
+    OnStoreStall,
     background::Background,
     core::{Begun, Core, Ended},
     function::TurnFailure,
@@ -122,6 +123,12 @@ impl Invocation {
         self.life.unwritten()
     }
 
+    /// What becomes of the conversation where its store cannot write: for whoever drives it to see
+    /// to.
+    pub fn on_store_stall(&self) -> OnStoreStall {
+        self.life.on_store_stall()
+    }
+
     /// Waits until all turns that were sealed are written. Returns the snapshot to go on from.
     pub async fn flush(&self) -> Option<Arc<str>> {
         self.life.flush().await
@@ -220,8 +227,23 @@ impl SealedTurn {
     /// Waits until the turn is written and told. The snapshot's id is missing where none was
     /// written: no store, rolled back, detached, or the store failed.
     pub async fn write(self) -> TurnEnd {
-        self.ended.written().await
+        self.settle().await.end
     }
+
+    /// [`SealedTurn::write`] with the store's error.
+    pub async fn settle(self) -> Settled {
+        self.ended.settled().await
+    }
+}
+
+/// What became of a turn that was sealed.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Settled {
+    /// As it was told.
+    pub end: TurnEnd,
+    /// Why it could not be written, where it was to be.
+    pub error: Option<RuntimeError>,
 }
 
 impl fmt::Debug for SealedTurn {
@@ -262,6 +284,7 @@ trait Life: Send + Sync {
     fn context(&self) -> &InvocationContext;
     fn snapshot_id(&self) -> Option<Arc<str>>;
     fn unwritten(&self) -> usize;
+    fn on_store_stall(&self) -> OnStoreStall;
     async fn flush(&self) -> Option<Arc<str>>;
     async fn detach(&self) -> Result<Arc<str>, RuntimeError>;
     async fn finish(&self, result: Result<AgentResult, RuntimeError>) -> AgentOutput;
@@ -309,6 +332,10 @@ impl<S: State> Life for Driven<S> {
 
     fn unwritten(&self) -> usize {
         self.core.writer.as_ref().map_or(0, Writer::unwritten)
+    }
+
+    fn on_store_stall(&self) -> OnStoreStall {
+        self.core.definition.limits.on_store_stall
     }
 
     async fn flush(&self) -> Option<Arc<str>> {

@@ -37,6 +37,50 @@ pub struct RuntimeLimits {
     pub stream_stall: Duration,
     /// How many turns that ended may wait to be written; then none begins. Default: 64.
     pub unwritten_turns: usize,
+    /// How many bytes of messages and artifacts the turns that wait may come to, about; then none
+    /// begins. One turn alone may be larger. Default: 4 MiB.
+    pub unwritten_bytes: usize,
+    /// What becomes of a conversation whose store cannot write, or cannot keep up. Default: it goes
+    /// on.
+    pub on_store_stall: OnStoreStall,
+}
+
+/// What becomes of a conversation whose store cannot write its turns (it errs, or does not answer
+/// within [`RuntimeLimits::store`]), or cannot keep up with them (as many wait as
+/// [`RuntimeLimits::unwritten_turns`] and [`RuntimeLimits::unwritten_bytes`] allow).
+///
+/// Whichever it is, nobody is told of a snapshot that is not there, what was said stays in memory,
+/// and once the store can write again it is written in order. What is not written when the
+/// conversation ends is lost: it goes on from the last snapshot another time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OnStoreStall {
+    /// It goes on. The turn ends without a snapshot: the next one that is written holds it. By voice,
+    /// turns that are more than may wait are told as not committed at once.
+    #[default]
+    GoOn,
+    /// The write is tried again for up to so long, while turns queue up behind it; then it is as
+    /// [`OnStoreStall::End`]. In writing the next turn begins after that; by voice the conversation
+    /// goes on meanwhile.
+    Wait(Duration),
+    /// It ends with the store's error: an agent function's loop returns it, and a voice session ends
+    /// with it as its reason. No turn begins that would be one too many.
+    End,
+}
+
+impl OnStoreStall {
+    /// For how long a write is tried again.
+    pub(super) fn patience(self) -> Duration {
+        match self {
+            Self::Wait(patience) => patience,
+            Self::GoOn | Self::End => Duration::ZERO,
+        }
+    }
+
+    /// Whether a turn that could not be written, for all the patience there is, ends the conversation.
+    pub fn ends(self) -> bool {
+        !matches!(self, Self::GoOn)
+    }
 }
 
 impl Default for RuntimeLimits {
@@ -54,6 +98,8 @@ impl Default for RuntimeLimits {
             stream: 256,
             stream_stall: Duration::from_secs(5 * 60),
             unwritten_turns: 64,
+            unwritten_bytes: 4 << 20,
+            on_store_stall: OnStoreStall::default(),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Agents: conversations over a function of the host's, whose turns become snapshots.
 
 mod background;
+mod backlog;
 mod companion;
 mod connection;
 mod core;
@@ -34,8 +35,8 @@ pub use self::{
     definition::{AgentBuilder, AgentFunc, StateTransform, StreamTransform, WallClock},
     function::{Responder, SessionRunner, TurnFailure},
     handle::AgentHandle,
-    invoke::{Invocation, Invoke, OpenTurn, SealedTurn},
-    limits::RuntimeLimits,
+    invoke::{Invocation, Invoke, OpenTurn, SealedTurn, Settled},
+    limits::{OnStoreStall, RuntimeLimits},
     output::RunError,
     registry::Registry,
     resume::{validate_input, validate_resume_against_history},

@@ -6,16 +6,29 @@ use std::{
     time::Duration,
 };
 
+use antiphon_types::Status;
 use futures_util::FutureExt;
 use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot},
-    time::timeout,
+    sync::{mpsc, oneshot},
+    time::{Instant, sleep, timeout},
 };
 
-use super::{outlet::Outlet, start::Tip};
+use super::{
+    RuntimeLimits,
+    backlog::{Backlog, Place},
+    invoke::Settled,
+    limits::later,
+    outlet::Outlet,
+    start::Tip,
+};
 use crate::{
     InvocationContext, RuntimeError, protocol::TurnEnd, state::SessionSnapshot, store::SessionStore,
 };
+
+/// How long after a write that failed it is tried again, at first; then twice as long each time.
+const RETRY: Duration = Duration::from_millis(50);
+/// The longest time between two tries.
+const MAX_RETRY: Duration = Duration::from_secs(2);
 
 /// Makes the row of a turn that goes on from the given snapshot.
 pub(super) type MakeRow =
@@ -25,8 +38,7 @@ pub(super) type MakeRow =
 /// handles, after it wrote what it was handed.
 pub(super) struct Writer {
     commands: mpsc::Sender<Command>,
-    room: Arc<Semaphore>,
-    bound: usize,
+    backlog: Arc<Backlog>,
     lineage: Arc<Mutex<Lineage>>,
 }
 
@@ -45,8 +57,8 @@ enum Command {
     Turn {
         row: Option<(Arc<str>, MakeRow)>,
         end: TurnEnd,
-        written: oneshot::Sender<TurnEnd>,
-        _room: OwnedSemaphorePermit,
+        settled: oneshot::Sender<Settled>,
+        _place: Place,
     },
     /// From now on no row is written.
     Suspend(oneshot::Sender<Option<Tip>>),
@@ -62,26 +74,26 @@ impl Writer {
         store: Arc<dyn SessionStore>,
         outlet: Arc<Outlet>,
         tip: Option<Tip>,
-        bound: usize,
-        limit: Duration,
+        limits: &RuntimeLimits,
     ) -> Self {
-        let bound = bound.max(1);
+        let backlog = Backlog::new(limits);
         // One place more each for a suspension and a flush.
-        let (commands, receiver) = mpsc::channel(bound + 2);
+        let (commands, receiver) = mpsc::channel(backlog.max_turns() + 2);
         let lineage = Arc::new(Mutex::new(Lineage { written: tip, ..Lineage::default() }));
-        let task = Task { cx, store, outlet, limit, lineage: lineage.clone() };
+        let (limit, patience) = (limits.store, limits.on_store_stall.patience());
+        let task = Task { cx, store, outlet, limit, patience, lineage: lineage.clone() };
         tokio::spawn(task.run(receiver));
-        Self { commands, room: Arc::new(Semaphore::new(bound)), bound, lineage }
+        Self { commands, backlog, lineage }
     }
 
-    /// Reserves the place of a turn that begins. `None`: too many wait to be written.
-    pub(super) fn reserve(&self) -> Option<OwnedSemaphorePermit> {
-        self.room.clone().try_acquire_owned().ok()
+    /// Reserves the place of a turn that begins. Errs where too much waits to be written.
+    pub(super) fn reserve(&self) -> Result<Place, RuntimeError> {
+        self.backlog.reserve()
     }
 
     /// How many turns wait to be written, or are open.
     pub(super) fn unwritten(&self) -> usize {
-        self.bound - self.room.available_permits()
+        self.backlog.turns()
     }
 
     /// The snapshot that the next turn goes on from, written or about to be.
@@ -100,15 +112,15 @@ impl Writer {
         &self,
         row: Option<(Arc<str>, MakeRow)>,
         end: TurnEnd,
-        room: OwnedSemaphorePermit,
-    ) -> oneshot::Receiver<TurnEnd> {
-        let (written, receiver) = oneshot::channel();
+        place: Place,
+    ) -> oneshot::Receiver<Settled> {
+        let (settled, receiver) = oneshot::channel();
         if let Some((id, _)) = &row {
             lock(&self.lineage).sealed = Some(id.clone());
         }
-        // There is a place: `room` is one of as many as the channel holds. And the task lives as
-        // long as this handle.
-        let _ = self.commands.try_send(Command::Turn { row, end, written, _room: room });
+        // There is room: `place` is one of as many as the channel holds. And the task lives as long
+        // as this handle.
+        let _ = self.commands.try_send(Command::Turn { row, end, settled, _place: place });
         receiver
     }
 
@@ -160,7 +172,10 @@ struct Task {
     cx: InvocationContext,
     store: Arc<dyn SessionStore>,
     outlet: Arc<Outlet>,
+    /// How long the store may take.
     limit: Duration,
+    /// For how long a write that failed is tried again.
+    patience: Duration,
     lineage: Arc<Mutex<Lineage>>,
 }
 
@@ -168,12 +183,16 @@ impl Task {
     async fn run(self, mut commands: mpsc::Receiver<Command>) {
         while let Some(command) = commands.recv().await {
             match command {
-                Command::Turn { row, mut end, written, _room } => {
+                Command::Turn { row, mut end, settled, _place } => {
+                    let mut error = None;
                     if let Some((id, make)) = row {
-                        end.snapshot_id = self.write(id, make).await;
+                        match self.write(id, make).await {
+                            Ok(id) => end.snapshot_id = id,
+                            Err(failure) => error = Some(failure),
+                        }
                     }
                     self.outlet.chunk(end.clone());
-                    let _ = written.send(end);
+                    let _ = settled.send(Settled { end, error });
                 }
                 Command::Suspend(answer) => {
                     let written = {
@@ -193,45 +212,86 @@ impl Task {
         }
     }
 
-    /// Writes a row. A turn whose row cannot be written still ended: that is logged, and the
-    /// snapshot before stays the one to go on from.
-    async fn write(&self, id: Arc<str>, make: MakeRow) -> Option<Arc<str>> {
+    /// Writes a row; `None` where none is to be written. A turn whose row cannot be written still
+    /// ended: that is logged, and the snapshot before stays the one to go on from.
+    async fn write(&self, id: Arc<str>, make: MakeRow) -> Result<Option<Arc<str>>, RuntimeError> {
         let suspended = lock(&self.lineage).suspended;
         let result = match suspended {
             true => Ok(None),
-            // A store that panics must not end the writer.
-            false => AssertUnwindSafe(self.save(&id, make))
-                .catch_unwind()
-                .await
-                .unwrap_or_else(|_| Err(RuntimeError::internal("the session store panicked"))),
+            false => self.save(&id, make).await.map(Some),
         };
         let mut lineage = lock(&self.lineage);
         if lineage.sealed.as_ref() == Some(&id) {
             lineage.sealed = None;
         }
         match result {
-            Ok(tip) => {
-                let tip = tip?;
+            Ok(None) => Ok(None),
+            Ok(Some(tip)) => {
                 lineage.written = Some(tip);
-                Some(id)
+                Ok(Some(id))
             }
             Err(error) => {
                 tracing::error!(snapshot_id = &*id, %error, "a turn could not be written");
-                None
+                Err(error)
             }
         }
     }
 
-    async fn save(&self, id: &Arc<str>, make: MakeRow) -> Result<Option<Tip>, RuntimeError> {
+    /// Saves a row, with patience.
+    async fn save(&self, id: &Arc<str>, make: MakeRow) -> Result<Tip, RuntimeError> {
         let parent = lock(&self.lineage).written.clone();
-        let row = make(parent.as_ref())?;
-        let tip = Tip { id: id.clone(), created_at: row.created_at };
-        let update = |_: Option<&SessionSnapshot>| Ok(Some(row.clone()));
-        timeout(self.limit, self.store.save_snapshot(&self.cx, Some(id), &update))
-            .await
-            .map_err(|_| RuntimeError::internal(format!("no answer within {:?}", self.limit)))??;
-        Ok(Some(tip))
+        let row = guarded(async { make(parent.as_ref()) }).await?;
+        let until = later(Instant::now(), self.patience);
+        let mut pause = RETRY;
+        loop {
+            // A write that nobody waits for in vain has all its time; one that is tried again has
+            // what is left.
+            let left = until.saturating_duration_since(Instant::now());
+            let limit = if self.patience.is_zero() { self.limit } else { self.limit.min(left) };
+            let Err(error) = guarded(self.save_once(id, &row, limit)).await else {
+                return Ok(Tip { id: id.clone(), created_at: row.created_at });
+            };
+            if Instant::now() + pause >= until || !may_pass(&error) {
+                return Err(error);
+            }
+            tracing::warn!(snapshot_id = &**id, %error, "a turn could not be written yet");
+            sleep(pause).await;
+            pause = (2 * pause).min(MAX_RETRY);
+        }
     }
+
+    async fn save_once(
+        &self,
+        id: &str,
+        row: &SessionSnapshot,
+        limit: Duration,
+    ) -> Result<(), RuntimeError> {
+        let update = |_: Option<&SessionSnapshot>| Ok(Some(row.clone()));
+        let saved = timeout(limit, self.store.save_snapshot(&self.cx, Some(id), &update)).await;
+        saved.map_err(|_| {
+            let message = format!("the session store gave no answer within {limit:?}");
+            RuntimeError::new(Status::Unavailable, message)
+        })??;
+        Ok(())
+    }
+}
+
+/// Whether a write that failed so may succeed later.
+fn may_pass(error: &RuntimeError) -> bool {
+    !matches!(
+        error.status(),
+        Status::InvalidArgument | Status::FailedPrecondition | Status::DataLoss
+    )
+}
+
+/// A store that panics must not end the writer.
+async fn guarded<T>(
+    work: impl Future<Output = Result<T, RuntimeError>>,
+) -> Result<T, RuntimeError> {
+    AssertUnwindSafe(work)
+        .catch_unwind()
+        .await
+        .unwrap_or_else(|_| Err(RuntimeError::internal("the session store panicked")))
 }
 
 fn lock(lineage: &Mutex<Lineage>) -> MutexGuard<'_, Lineage> {

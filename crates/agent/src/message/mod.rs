@@ -6,6 +6,7 @@
 mod chunk;
 mod list;
 mod part;
+pub(crate) mod weight;
 
 use antiphon_types::JsonObject;
 use serde::{Deserialize, Serialize};

@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use antiphon_types::JsonObject;
 
-use crate::{message::Part, wire_object::wire_object};
+use crate::{
+    message::{Part, weight},
+    wire_object::wire_object,
+};
 
 /// A named collection of parts, such as a file, a picture or a diagram.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -30,6 +33,14 @@ impl Artifact {
     /// A named artifact.
     pub fn new(name: impl Into<Arc<str>>, parts: Vec<Part>) -> Self {
         Self { name: Some(name.into()), parts, ..Self::default() }
+    }
+
+    /// About how many bytes it is in JSON.
+    pub(crate) fn weight(&self) -> usize {
+        let name = self.name.as_ref().map_or(0, |name| name.len());
+        name + weight::parts(&self.parts)
+            + weight::noted(&self.metadata)
+            + weight::object(&self.extra)
     }
 
     /// Its name, where it has one that is not empty.

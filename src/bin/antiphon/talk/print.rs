@@ -82,9 +82,10 @@ fn describe(event: &EventKind) -> Option<String> {
             )
         }
         EventKind::TurnCommitted { snapshot_id: Some(id), .. } => format!("     committed {id}"),
-        EventKind::TurnCommitted { snapshot_id: None, .. } => {
-            "  !! the turn could not be kept".to_owned()
+        EventKind::TurnCommitted { error: Some(error), .. } => {
+            format!("  !! the turn could not be kept: {error}")
         }
+        EventKind::TurnCommitted { .. } => return None,
         EventKind::State { state: SessionState::Recovering } => {
             "-- connection lost, reconnecting".to_owned()
         }
@@ -140,6 +141,9 @@ pub fn in_words(reason: &EndReason) -> String {
             format!("the provider closed the connection: {code} {reason}")
         }
         EndReason::Failed { message } => format!("failed: {message}"),
+        EndReason::StoreFailed { message } => {
+            format!("failed: a turn could not be kept: {message}")
+        }
         EndReason::Cancelled => "cancelled".to_owned(),
         other => format!("ended: {other:?}"),
     }

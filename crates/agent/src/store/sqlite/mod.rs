@@ -58,7 +58,8 @@ use crate::{
 /// it is open copies both, or nothing of use.
 ///
 /// A file that is corrupt, newer or another program's is refused with [`RuntimeError::Store`] and
-/// left as it is; so are writes to a full disk or a file that may only be read.
+/// left as it is; so are writes to a full disk or a file that may only be read. (A limit of the
+/// process on the size of files is [`StoreErrorKind::Io`]: SQLite does not tell it apart.)
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), antiphon_agent::RuntimeError> {
@@ -150,10 +151,10 @@ impl SqliteSessionStore {
                 Some(_) => self.row(scope.clone(), id.clone()).await?,
                 None => None,
             };
-            let (before, row) = before.unzip();
-            let Some(after) = update(row.as_ref())? else { return Ok(None) };
-            let after = Arc::new(kept_row(after, &id, row.as_ref())?);
-            let (written, parts) = before.unzip();
+            let row = before.as_ref().map(|before| &before.snapshot);
+            let Some(after) = update(row)? else { return Ok(None) };
+            let after = Arc::new(kept_row(after, &id, row)?);
+            let (written, parts) = before.map(|before| (before.written, before.parts)).unzip();
             let commit = Commit {
                 scope: scope.clone(),
                 row: after.clone(),
@@ -169,19 +170,18 @@ impl SqliteSessionStore {
         Err(self.error(StoreErrorKind::Contended, reason).into())
     }
 
-    /// A row with its state, which of its writes it is of, and what its state is made of.
-    #[allow(clippy::type_complexity)] // told apart by the one who calls
     async fn row(
         &self,
         scope: Option<Arc<str>>,
         id: Arc<str>,
-    ) -> Result<Option<((row::Written, Option<row::Parts>), SessionSnapshot)>, RuntimeError> {
+    ) -> Result<Option<Seen>, RuntimeError> {
         self.read(move |connection, known| {
             let scope = scope.as_deref();
             let Some(row) = read::row(connection, scope, &id)? else { return Ok(None) };
             let parts = row.state.as_ref().map(|state| state.parts.clone());
             let written = row.written;
-            Ok(Some(((written, parts), read::snapshot(connection, known, scope, row)?)))
+            let snapshot = read::snapshot(connection, known, scope, row)?;
+            Ok(Some(Seen { snapshot, written, parts }))
         })
         .await
     }
@@ -231,7 +231,7 @@ impl SnapshotReader for SqliteSessionStore {
     ) -> Result<Option<SessionSnapshot>, RuntimeError> {
         let id: Arc<str> = required("snapshot id", snapshot_id)?.into();
         let row = self.within(cx, self.row(owned(cx.scope()), id)).await?;
-        Ok(row.map(|(_, row)| row))
+        Ok(row.map(|row| row.snapshot))
     }
 
     async fn get_latest_snapshot(
@@ -315,6 +315,15 @@ impl fmt::Debug for SqliteSessionStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SqliteSessionStore").field("path", &self.path()).finish_non_exhaustive()
     }
+}
+
+/// A row with its state, as it was read.
+struct Seen {
+    snapshot: SessionSnapshot,
+    /// Which of its writes it is of.
+    written: row::Written,
+    /// What its state is made of.
+    parts: Option<row::Parts>,
 }
 
 fn owned(text: Option<&str>) -> Option<Arc<str>> {

@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    path::Path,
     sync::{
         Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
@@ -11,7 +12,7 @@ use std::{
 use antiphon_agent::{
     InMemorySessionStore, InvocationContext, RuntimeError, SessionSnapshot, SessionStore,
     SnapshotMetadataReader, SnapshotReader, SnapshotStatus, SnapshotSubscriber, SnapshotUpdate,
-    SnapshotWriter, types::Status,
+    SnapshotWriter, StoreError, StoreErrorKind, types::Status,
 };
 use async_trait::async_trait;
 use futures_util::{StreamExt, stream::BoxStream};
@@ -21,6 +22,8 @@ use futures_util::{StreamExt, stream::BoxStream};
 pub struct FlakyStore {
     inner: InMemorySessionStore,
     fail_writes: AtomicBool,
+    /// Writes fail so, as those of a store on disk do.
+    refuse_writes: Mutex<Option<StoreErrorKind>>,
     hang_writes: AtomicBool,
     panic_writes: AtomicBool,
     /// So many reads fail.
@@ -52,6 +55,10 @@ impl FlakyStore {
 
     pub fn fail_writes(&self, fails: bool) {
         self.fail_writes.store(fails, SeqCst);
+    }
+
+    pub fn refuse_writes(&self, kind: impl Into<Option<StoreErrorKind>>) {
+        *self.refuse_writes.lock().unwrap() = kind.into();
     }
 
     pub fn hang_writes(&self, hangs: bool) {
@@ -131,6 +138,10 @@ impl SnapshotWriter for FlakyStore {
         assert!(!self.panic_writes.load(SeqCst), "told to");
         if self.fail_writes.load(SeqCst) {
             return Err(RuntimeError::new(Status::Unavailable, "the store is full"));
+        }
+        let refusal = *self.refuse_writes.lock().unwrap();
+        if let Some(kind) = refusal {
+            return Err(StoreError::new(kind, Path::new("/secret/place"), "no").into());
         }
         self.inner.save_snapshot(cx, id, update).await
     }

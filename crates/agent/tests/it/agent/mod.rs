@@ -8,6 +8,7 @@ mod floor;
 mod interleaved;
 mod reads;
 mod resume;
+mod stall;
 mod starts;
 mod telemetry;
 mod transforms;

@@ -1,0 +1,126 @@
+//! Sessions whose store cannot write, or does not keep up.
+
+use std::{
+    sync::{Arc, atomic::Ordering::SeqCst},
+    time::Duration,
+};
+
+use antiphon::{
+    agent::{OnStoreStall, RuntimeLimits},
+    session::*,
+};
+
+use super::*;
+use crate::rig::*;
+
+/// A session over `store` that is to do so where it stalls.
+async fn stalling(store: Arc<SlowStore>, stall: OnStoreStall) -> Rig {
+    let mut limits = RuntimeLimits::default();
+    limits.on_store_stall = stall;
+    let agent = limited(store, Arc::default(), limits);
+    linked(&agent, |builder| builder).await
+}
+
+/// So many turns, each answered at once. What was told of their commits.
+async fn talk(rig: &mut Rig, turns: usize, words: &str) -> Vec<EventKind> {
+    let mut told = Vec::new();
+    for n in 0..turns {
+        rig.user_says(&format!("u{n}"), words).says(&format!("r{n}"), "And again.", 100);
+        rig.speaker_catches_up().await;
+        told.extend(rig.until(is_turn_finished).await);
+    }
+    told.extend(rig.now().await);
+    told.retain(is_committed);
+    told
+}
+
+fn why(kind: &EventKind) -> &str {
+    match kind {
+        EventKind::TurnCommitted { snapshot_id: None, error: Some(error), .. } => error,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_ends_with_the_stores_words_where_it_is_to() {
+    let store = SlowStore::open();
+    store.fails.store(true, SeqCst);
+    let mut rig = stalling(store, OnStoreStall::End).await;
+    rig.user_says("u1", "One.").says("r1", "First.", 500);
+    rig.speaker_catches_up().await;
+    let (events, reason) = rig.end().await;
+    let lost = events.iter().find(|kind| is_committed(kind)).unwrap();
+    assert_eq!(why(lost), "the disk is full");
+    assert_eq!(reason, EndReason::StoreFailed { message: "the disk is full".into() });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_talks_on_while_its_store_is_waited_for() {
+    let store = SlowStore::open();
+    store.fails.store(true, SeqCst);
+    let mut rig = stalling(store.clone(), OnStoreStall::Wait(60 * SECOND)).await;
+    assert_eq!(talk(&mut rig, 3, "Hello.").await, [], "nothing is lost yet");
+    store.fails.store(false, SeqCst);
+    let mut parent = None;
+    for _ in 0..3 {
+        let events = rig.until(is_committed).await;
+        let (id, before) = ids(events.last().unwrap());
+        assert!(id.is_some());
+        assert_eq!(before, parent);
+        parent = id;
+    }
+
+    store.fails.store(true, SeqCst);
+    let began = tokio::time::Instant::now();
+    assert_eq!(talk(&mut rig, 1, "Hello.").await, []);
+    let (_, reason) = rig.end().await;
+    assert!(matches!(reason, EndReason::StoreFailed { .. }), "{reason:?}");
+    let took = began.elapsed();
+    assert!(took >= 50 * SECOND && took <= 65 * SECOND, "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_hangs_holds_up_neither_the_conversation_nor_for_long_its_end() {
+    let mut rig = stalling(SlowStore::new(0), OnStoreStall::GoOn).await;
+    let told = talk(&mut rig, 70, "Again.").await;
+    let behind = told.iter().filter(|kind| why(kind).contains("wait to be written")).count();
+    assert!((1..=6).contains(&behind), "64 may wait: {told:?}");
+    rig.session.stop();
+    let (_, reason) = tokio::time::timeout(30 * SECOND, rig.end()).await.unwrap();
+    assert_eq!(reason, EndReason::Stopped);
+}
+
+#[tokio::test(start_paused = true)]
+async fn large_turns_reach_the_bound_before_many_do_and_the_next_commit_has_all() {
+    let store = SlowStore::new(0);
+    let mut limits = RuntimeLimits::default();
+    limits.unwritten_bytes = 100_000;
+    let agent = limited(store.clone(), Arc::default(), limits);
+    let mut rig = linked(&agent, |builder| builder.resume("s")).await;
+    let words = "word ".repeat(10_000);
+    let told = talk(&mut rig, 5, &words).await;
+    assert_eq!(told.len(), 3, "two of 50 kB may wait");
+    assert!(told.iter().all(|kind| why(kind).contains("wait to be written")), "{told:?}");
+    store.writes.add_permits(100);
+    for _ in 0..2 {
+        rig.committed(&agent).await;
+    }
+    let last = rig.turn(&agent, "Short.", "Shorter.").await;
+    assert_eq!(lines(&last).len(), 12);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_cannot_keep_up_ends_where_it_is_to() {
+    let mut limits = RuntimeLimits::default();
+    limits.unwritten_turns = 3;
+    limits.store = Duration::from_secs(3_600);
+    limits.on_store_stall = OnStoreStall::End;
+    let agent = limited(SlowStore::new(0), Arc::default(), limits);
+    let mut rig = linked(&agent, |builder| builder).await;
+    talk(&mut rig, 3, "Hello.").await;
+    rig.user_says("u9", "One too many.").says("r9", "Indeed.", 100);
+    rig.speaker_catches_up().await;
+    let (_, reason) = rig.end().await;
+    let EndReason::StoreFailed { message } = reason else { panic!("{reason:?}") };
+    assert!(message.contains("wait to be written"), "{message}");
+}
