@@ -465,6 +465,7 @@ impl World {
                     snapshot_id,
                     parent_id: None,
                     finish_reason,
+                    error: (!written).then(|| "the disk is full".to_owned()),
                     ends_session,
                 })));
             }
