@@ -39,6 +39,13 @@ pub enum Verdict {
         /// The words, as a question.
         read_back: String,
     },
+    /// A person other than the caller decides: the call waits, and does not run before. Once it is
+    /// approved it is authorised again with [`CallContext::approved`] set; asking again then allows it
+    /// with the arguments that were approved. See [`approval`](crate::approval).
+    Ask {
+        /// What the person is told.
+        reason: String,
+    },
 }
 
 /// Why a call is denied.
@@ -75,8 +82,10 @@ pub struct CallContext {
     pub memory: Arc<dyn Memory>,
     /// The user confirmed this very call after it was read back.
     pub confirmed: bool,
-    /// The call was authorised before and then waited for a free slot; it is authorised again
-    /// right before it starts.
+    /// A person approved this very call.
+    pub approved: bool,
+    /// The call was authorised before and then waited, for a free slot or for a person; it is
+    /// authorised again right before it starts.
     pub waited: bool,
     /// Who calls, what the host hands along, and, within an agent, the session and the turn.
     pub invocation: InvocationContext,
@@ -90,6 +99,7 @@ impl CallContext {
             turn,
             memory,
             confirmed: false,
+            approved: false,
             waited: false,
             invocation: InvocationContext::default(),
         }
@@ -108,6 +118,7 @@ impl fmt::Debug for CallContext {
             .field("session_id", &self.session_id)
             .field("turn", &self.turn)
             .field("confirmed", &self.confirmed)
+            .field("approved", &self.approved)
             .field("waited", &self.waited)
             .finish_non_exhaustive()
     }

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    ledger::Account,
     protocol::TurnContext,
     session::{Session, SessionAccess, State},
 };
@@ -28,6 +29,7 @@ pub struct InvocationContext {
     cancelled: CancellationToken,
     session: Option<Arc<dyn SessionAccess>>,
     turn: Option<Arc<TurnContext>>,
+    account: Option<Arc<Account>>,
 }
 
 /// When the caller wants to be answered: work that goes on without the caller outlives it.
@@ -124,6 +126,12 @@ impl InvocationContext {
         self
     }
 
+    /// Sets where the calls of tools are recorded.
+    pub(crate) fn with_account(mut self, account: Option<Arc<Account>>) -> Self {
+        self.account = account;
+        self
+    }
+
     /// The same call, but neither its deadline nor its cancellation: for writes that must land and
     /// work that goes on.
     pub fn uncancelled(&self) -> Self {
@@ -203,6 +211,12 @@ impl InvocationContext {
     /// The running session; `None` outside of one, and where its custom state is of another type.
     pub fn session<S: State>(&self) -> Option<&Session<S>> {
         self.session.as_deref()?.typed()
+    }
+
+    /// Where the calls of tools are recorded; `None` outside of an agent and without a store that
+    /// keeps account.
+    pub(crate) fn account(&self) -> Option<&Arc<Account>> {
+        self.account.as_ref()
     }
 
     /// The turn that runs.

@@ -62,6 +62,7 @@
 //! ```
 
 pub mod agent;
+pub mod approval;
 mod authorize;
 pub mod chat;
 #[cfg(feature = "chat-models")]
@@ -72,6 +73,7 @@ mod executor;
 pub mod generate;
 mod id;
 mod json;
+pub mod ledger;
 pub mod memory;
 pub mod message;
 pub mod model;
@@ -107,8 +109,8 @@ pub use chat::{
 pub use context::{Caller, InvocationContext};
 pub use error::{RegistryError, ToolError};
 pub use executor::{
-    Admission, AdmittedCall, Executed, ExecutorLimits, Outcome, Refused, RunContext, ToolExecutor,
-    current_session,
+    Admission, AdmittedCall, Executed, ExecutorLimits, Outcome, Parking, Refused, RunContext,
+    ToolExecutor, current_session,
 };
 pub use generate::{
     Generate, GenerateError, GenerateResponse, GenerateStream, ToolErrors, generate,
@@ -142,5 +144,5 @@ pub use store::{
 };
 pub use task::{DetachedTask, SnapshotAccess};
 pub use tool::{
-    FuncTool, InterruptibleTool, OnInterruption, Tool, ToolContext, ToolLimits, TypedTool,
+    Effects, FuncTool, InterruptibleTool, OnInterruption, Tool, ToolContext, ToolLimits, TypedTool,
 };

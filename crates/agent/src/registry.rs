@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use antiphon_types::{ToolDefinition, ToolResponseScheduling};
 use dashmap::{DashMap, mapref::entry::Entry};
 
-use crate::{RegistryError, Tool, ToolLimits, schema::Schema};
+use crate::{RegistryError, Tool, ToolLimits, schema::Schema, tool::Effects};
 
 /// A concurrent collection of tools by name.
 ///
@@ -102,6 +102,7 @@ pub(crate) struct Registered {
     pub(crate) limits: ToolLimits,
     pub(crate) scheduling: ToolResponseScheduling,
     pub(crate) read_back: Option<String>,
+    pub(crate) effects: Effects,
     pub(crate) schema: Option<Schema>,
 }
 
@@ -118,6 +119,7 @@ impl Registered {
             limits: tool.limits(),
             scheduling: tool.scheduling(),
             read_back: tool.read_back().map(str::to_owned),
+            effects: tool.effects(),
             schema,
             definition,
             tool,

@@ -193,8 +193,11 @@ impl<S: State> Background<S> {
             }
             Ok(Some(settled))
         })
-        .await
-        .map(drop)
+        .await?;
+        if let Some(account) = self.core.cx.account() {
+            account.all_written();
+        }
+        Ok(())
     }
 
     async fn save(

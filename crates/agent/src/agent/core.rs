@@ -17,6 +17,7 @@ use super::{
 use crate::{
     InvocationContext, RuntimeError,
     id::new_id,
+    ledger::Account,
     protocol::{AgentOutput, AgentResult, TurnContext, TurnEnd, TurnResult},
     session::{Session, SessionObserver, State},
     state::{AgentFinishReason, Artifact, SessionSnapshot, SessionState, SnapshotStatus},
@@ -70,12 +71,19 @@ impl<S: State> Core<S> {
         start: Start<S>,
         outlet: Arc<Outlet>,
     ) -> Arc<Self> {
-        let Start { session_id, state, tip } = start;
+        let Start { session_id, state, tip, lost } = start;
         let observer =
             Observer { definition: definition.clone(), cx: cx.clone(), outlet: outlet.clone() };
         let session = Arc::new(Session::new(session_id, state).observed(observer));
+        let account = definition.store.as_ref().and_then(|store| {
+            let (agent, clock) = (definition.name.clone(), definition.clock.clone());
+            let session = session.session_id().clone();
+            let (limit, tip) = (definition.limits.store, tip.as_ref().map(|tip| tip.id.clone()));
+            Account::new(store, &cx, agent, session, clock, limit, tip, lost)
+        });
         let writer = definition.store.clone().map(|store| {
-            Writer::spawn(cx.uncancelled(), store, outlet.clone(), tip, &definition.limits)
+            let (account, outlet) = (account.clone(), outlet.clone());
+            Writer::spawn(cx.uncancelled(), store, account, outlet, tip, &definition.limits)
         });
         let progress = Mutex::new(Progress {
             turn_index: 0,
@@ -86,7 +94,7 @@ impl<S: State> Core<S> {
             ended: false,
             reason: None,
         });
-        let cx = cx.with_session(session.clone());
+        let cx = cx.with_session(session.clone()).with_account(account);
         let stop = OnceLock::new();
         Arc::new(Self { definition, cx, session, outlet, writer, stop, progress })
     }
@@ -136,6 +144,9 @@ impl<S: State> Core<S> {
             (Some(_), Some(before)) => {
                 if let Some(place) = &mut place {
                     place.fill(added_bytes(&before, &state));
+                }
+                if let (Some(account), Some(id)) = (self.cx.account(), &context.snapshot_id) {
+                    account.sealed(id, &before.messages, &state.messages);
                 }
                 progress.committed = state.clone();
                 progress.clean = true;

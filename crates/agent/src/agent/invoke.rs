@@ -18,6 +18,8 @@ use super::{
 };
 use crate::{
     InvocationContext, RuntimeError,
+    approval::Approvals,
+    ledger::CallRecord,
     message::Message,
     protocol::{
         AgentInit, AgentMetadata, AgentOutput, AgentRef, AgentResult, TurnContext, TurnEnd,
@@ -127,6 +129,19 @@ impl Invocation {
     /// to.
     pub fn on_store_stall(&self) -> OnStoreStall {
         self.life.on_store_stall()
+    }
+
+    /// The calls of which nobody knows how they ended, since their process did: the history that the
+    /// invocation began with says so.
+    pub fn unknown_calls(&self) -> Vec<CallRecord> {
+        self.context().account().map(|account| account.unknown_calls()).unwrap_or_default()
+    }
+
+    /// Decides over the calls of the agent that wait for a person; `None` where its store keeps no
+    /// account of calls.
+    pub fn approvals(&self) -> Option<Approvals> {
+        let account = self.context().account()?;
+        Some(Approvals::of_account(account).ok()?.of_agent(account.agent().clone()))
     }
 
     /// Waits until all turns that were sealed are written. Returns the snapshot to go on from.

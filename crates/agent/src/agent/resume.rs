@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::{
     RuntimeError,
+    ledger::waiting_key,
     message::{Message, Messages, Part, Role, ToolRequest},
     protocol::{AgentInput, ToolResume},
 };
@@ -31,8 +32,17 @@ pub fn validate_resume_against_history(
             return Ok(request);
         }
         let which = format!("tool {name:?} with ref {:?}", id.map_or("", |id| id));
+        let waits = |message: &&Arc<Message>| {
+            let mut requests = message.tool_requests();
+            requests.any(|(part, it)| {
+                it.is_call(name, id.map(|id| &**id)) && waiting_key(part).is_some()
+            })
+        };
         Err(RuntimeError::InvalidArgument(
             match earlier.iter().any(|message| request_of(message, name, id).is_some()) {
+                true if earlier.iter().any(waits) => format!(
+                    "the request of {which} is from an earlier turn, no longer pending: use approvals"
+                ),
                 true => {
                     format!("the request of {which} is from an earlier turn, no longer pending")
                 }

@@ -9,6 +9,8 @@ use super::{definition::Definition, reads::bounded};
 use crate::{
     InvocationContext, RuntimeError,
     id::new_id,
+    ledger::Lost,
+    message::Messages,
     protocol::AgentInit,
     session::State,
     state::{SessionSnapshot, SessionState, SnapshotStatus},
@@ -20,6 +22,8 @@ pub(super) struct Start<S> {
     pub(super) state: SessionState<S>,
     /// The snapshot that it goes on from.
     pub(super) tip: Option<Tip>,
+    /// Calls that no snapshot holds; the state tells of them.
+    pub(super) lost: Lost,
 }
 
 /// A snapshot that others may follow.
@@ -108,17 +112,42 @@ impl<S: State> Definition<S> {
             (None, None) => None,
         };
         let Some(row) = row else {
+            let lost = match &session_id {
+                Some(id) => self.lost(cx, id, None, &Messages::new()).await?,
+                None => Lost::default(),
+            };
             let session_id = session_id.unwrap_or_else(new_id);
-            let state = SessionState { session_id: Some(session_id.clone()), ..Default::default() };
-            return Ok(Start { session_id, state, tip: None });
+            let messages = lost.messages(&Messages::new()).into_iter().collect();
+            let state = SessionState {
+                session_id: Some(session_id.clone()),
+                messages,
+                ..Default::default()
+            };
+            return Ok(Start { session_id, state, tip: None, lost });
         };
         self.resumable(&row)?;
         let tip = Tip { id: row.snapshot_id.clone(), created_at: row.created_at };
         let row_session = row.session_id.clone();
-        let state = decode_stored(row)?.state.unwrap_or_default();
+        let metadata = row.to_metadata();
+        let mut state = decode_stored(row)?.state.unwrap_or_default();
         let session_id =
             row_session.or_else(|| state.session_id.clone()).or(session_id).unwrap_or_else(new_id);
-        Ok(Start { session_id, state, tip: Some(tip) })
+        let lost = self.lost(cx, &session_id, Some(&metadata), &state.messages).await?;
+        let told = lost.messages(&state.messages);
+        state.messages.extend(told);
+        Ok(Start { session_id, state, tip: Some(tip), lost })
+    }
+
+    /// Calls that happened in the conversation and that no snapshot of it holds.
+    async fn lost(
+        &self,
+        cx: &InvocationContext,
+        session_id: &str,
+        tip: Option<&SessionSnapshot>,
+        messages: &Messages,
+    ) -> Result<Lost, RuntimeError> {
+        let store = self.required_store()?;
+        bounded(cx, &self.limits, Lost::find(store, cx, session_id, tip, messages)).await
     }
 
     /// Whether a conversation can go on from the row, by its status.
@@ -157,7 +186,7 @@ fn from_state<S>(state: Option<SessionState<S>>) -> Start<S> {
     let mut state = state.unwrap_or_default();
     let session_id = state.session_id.take().filter(|id| !id.is_empty()).unwrap_or_else(new_id);
     state.session_id = Some(session_id.clone());
-    Start { session_id, state, tip: None }
+    Start { session_id, state, tip: None, lost: Lost::default() }
 }
 
 /// Errs where the store answered with another snapshot than the one it was asked for.

@@ -22,7 +22,8 @@ use super::{
     start::Tip,
 };
 use crate::{
-    InvocationContext, RuntimeError, protocol::TurnEnd, state::SessionSnapshot, store::SessionStore,
+    InvocationContext, RuntimeError, ledger::Account, protocol::TurnEnd, state::SessionSnapshot,
+    store::SessionStore,
 };
 
 /// How long after a write that failed it is tried again, at first; then twice as long each time.
@@ -72,6 +73,7 @@ impl Writer {
     pub(super) fn spawn(
         cx: InvocationContext,
         store: Arc<dyn SessionStore>,
+        account: Option<Arc<Account>>,
         outlet: Arc<Outlet>,
         tip: Option<Tip>,
         limits: &RuntimeLimits,
@@ -81,7 +83,7 @@ impl Writer {
         let (commands, receiver) = mpsc::channel(backlog.max_turns() + 2);
         let lineage = Arc::new(Mutex::new(Lineage { written: tip, ..Lineage::default() }));
         let (limit, patience) = (limits.store, limits.on_store_stall.patience());
-        let task = Task { cx, store, outlet, limit, patience, lineage: lineage.clone() };
+        let task = Task { cx, store, account, outlet, limit, patience, lineage: lineage.clone() };
         tokio::spawn(task.run(receiver));
         Self { commands, backlog, lineage }
     }
@@ -171,6 +173,7 @@ impl Drop for Suspension {
 struct Task {
     cx: InvocationContext,
     store: Arc<dyn SessionStore>,
+    account: Option<Arc<Account>>,
     outlet: Arc<Outlet>,
     /// How long the store may take.
     limit: Duration,
@@ -228,6 +231,10 @@ impl Task {
             Ok(None) => Ok(None),
             Ok(Some(tip)) => {
                 lineage.written = Some(tip);
+                drop(lineage);
+                if let Some(account) = &self.account {
+                    account.written(&id);
+                }
                 Ok(Some(id))
             }
             Err(error) => {

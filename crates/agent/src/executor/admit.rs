@@ -104,10 +104,15 @@ impl ToolExecutor {
         };
 
         let call = ToolCall { id: request.id.clone(), name: request.name.clone(), args };
+        let mut asks = None;
         let (args, original, words) = match self.authorize(cx, &call) {
             Verdict::Allow => (call.args, None, None),
             Verdict::AllowWith(args) => (args, Some(call.args), None),
             Verdict::Confirm { read_back } => (call.args, None, Some(read_back)),
+            Verdict::Ask { reason } => {
+                asks = (!cx.approved).then_some(reason);
+                (call.args, None, None)
+            }
             Verdict::Deny(denial) => return denied(&request, denial, call.args),
         };
         if let Some(Err(reason)) = target.schema().map(|schema| schema.check(&args)) {
@@ -119,6 +124,8 @@ impl ToolExecutor {
             Some(words) => Some((words, AskedBy::Policy)),
             // The policy asked in its own words before and is content now.
             None if asked.is_some_and(|asked| asked.by == AskedBy::Policy) => None,
+            // A person decides, or has.
+            None if cx.approved || asks.is_some() => None,
             None => target.read_back().map(|t| (read_back::fill(t, &args), AskedBy::Tool)),
         };
         let mut answered_question = None;
@@ -139,8 +146,23 @@ impl ToolExecutor {
         let call = ToolCall { id: call.id, name: call.name, args };
         match target {
             Target::Tool(registered) => {
-                let (confirmed, question) = (cx.confirmed, answered_question);
-                Admission::Run(AdmittedCall { call, original, registered, confirmed, question })
+                let (confirmed, approved) = (cx.confirmed, cx.approved);
+                let question = answered_question;
+                Admission::Run(AdmittedCall {
+                    call,
+                    original,
+                    registered,
+                    confirmed,
+                    question,
+                    approved,
+                    asks,
+                })
+            }
+            Target::Host(_) if asks.is_some() => {
+                // There is no tool that could run once somebody approved.
+                let reason = "a person was to decide, and the host answers this call itself";
+                let denial = Denial::private(reason);
+                denied(&request, denial, call.args)
             }
             Target::Host(_) => Admission::Host(call),
         }

@@ -10,6 +10,7 @@
 mod admit;
 mod apart;
 mod calls;
+mod recorded;
 mod run;
 
 use std::{
@@ -33,7 +34,8 @@ use tokio_util::sync::CancellationToken;
 use self::{admit::HostTools, calls::Calls};
 use crate::{
     Authorizer, CallContext, InvocationContext, Memory, ModelResponseChunk, OnInterruption, Part,
-    RegistryError, Tool, ToolRegistry, registry::Registered, text::shorten, tool::ToolStream,
+    RegistryError, Tool, ToolRegistry, ledger::CallRecord, registry::Registered, text::shorten,
+    tool::ToolStream,
 };
 
 pub use self::run::current_session;
@@ -83,6 +85,10 @@ pub struct AdmittedCall {
     confirmed: bool,
     /// The policy's question that the user's yes answered.
     question: Option<String>,
+    /// A person approved it.
+    approved: bool,
+    /// A person is to decide, by the policy: what they are told. It does not run.
+    asks: Option<String>,
 }
 
 impl AdmittedCall {
@@ -149,6 +155,10 @@ pub enum Outcome {
     OutputTooLarge,
     /// The tool waits for somebody's answer: [`Executed::interrupt`] says why.
     Paused,
+    /// A person was asked and did not approve it.
+    NotApproved,
+    /// A person was asked and did not decide in time.
+    Expired,
 }
 
 impl Outcome {
@@ -167,6 +177,8 @@ impl Outcome {
             Self::Interrupted => "the tool call was interrupted before it started",
             Self::OutputTooLarge => "the output of the tool is too large",
             Self::Paused => "the tool waits for somebody's answer and has not done it yet",
+            Self::NotApproved => "the tool call was not approved",
+            Self::Expired => "nobody decided over the tool call in time; it was not done",
         }
     }
 
@@ -175,10 +187,10 @@ impl Outcome {
         match self {
             Self::Success | Self::Paused => None,
             Self::Error | Self::Panicked => Some(Status::Internal),
-            Self::Denied | Self::NotConfirmed => Some(Status::PermissionDenied),
+            Self::Denied | Self::NotConfirmed | Self::NotApproved => Some(Status::PermissionDenied),
             Self::UnknownTool => Some(Status::NotFound),
             Self::InvalidArguments => Some(Status::InvalidArgument),
-            Self::TimedOut => Some(Status::DeadlineExceeded),
+            Self::TimedOut | Self::Expired => Some(Status::DeadlineExceeded),
             Self::Cancelled | Self::Interrupted => Some(Status::Cancelled),
             Self::OutputTooLarge => Some(Status::ResourceExhausted),
         }
@@ -206,6 +218,47 @@ pub struct RunContext {
     pub original_input: Option<Value>,
     pub(crate) stream: Option<ToolStream>,
     pub(crate) cuts_outputs: bool,
+    pub(crate) parking: Option<Parking>,
+    /// The record of a call that waited for a person and may run.
+    pub(crate) claimed: Option<CallRecord>,
+}
+
+/// How a call waits for a person while the conversation goes on.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Parking {
+    /// The output that the model is given meanwhile.
+    pub waiting: JsonObject,
+    /// A call that nobody decides over ends after so long; `None`: it does not. Default: 24 hours.
+    pub expires_after: Option<Duration>,
+    /// For how long from then on whoever has it parked is sure to tell the outcome. Default: not at
+    /// all.
+    pub attended: Option<Duration>,
+}
+
+impl Parking {
+    /// With this text for the model meanwhile.
+    pub fn new(text: impl Into<String>) -> Self {
+        let text: String = text.into();
+        let waiting = [("status", "waiting_for_approval".to_owned()), ("message", text)];
+        Self {
+            waiting: waiting
+                .into_iter()
+                .map(|(name, text)| (name.to_owned(), text.into()))
+                .collect(),
+            expires_after: Some(Duration::from_secs(24 * 60 * 60)),
+            attended: None,
+        }
+    }
+}
+
+impl Default for Parking {
+    fn default() -> Self {
+        Self::new(
+            "This call has not been made. It waits for a person's approval. Tell the user so, and \
+             go on; you will be told how it ended.",
+        )
+    }
 }
 
 impl RunContext {
@@ -226,7 +279,18 @@ impl RunContext {
             original_input: None,
             stream: None,
             cuts_outputs: false,
+            parking: None,
+            claimed: None,
         }
+    }
+
+    /// A call that has to wait for a person does so apart from the conversation, which goes on: its
+    /// output says so, and [`Executed::approval`] is its record in the agent's store. Where that keeps
+    /// no [account](crate::ledger) nothing is parked, and the output is that of
+    /// [`Outcome::Paused`].
+    pub fn parking(mut self, parking: Parking) -> Self {
+        self.parking = Some(parking);
+        self
     }
 
     /// An output that is too large is cut, marked and given to the model instead of an error;
@@ -267,6 +331,9 @@ pub struct Executed {
     pub parts: Vec<Part>,
     /// Why the tool waits, where it does: an object, or `true`.
     pub interrupt: Option<Value>,
+    /// The record of a call that was parked: see [`RunContext::parking`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval: Option<Box<CallRecord>>,
     /// How it ended.
     pub outcome: Outcome,
     /// All of an output that was cut: see [`RunContext::cut_outputs`].
@@ -281,8 +348,17 @@ impl Executed {
     /// A call with this output that no tool made.
     pub fn new(response: ToolResponse, outcome: Outcome) -> Self {
         let output = Value::Object(response.response.clone());
-        let (parts, interrupt, whole, detail) = (Vec::new(), None, None, None);
-        Self { response, output, parts, interrupt, outcome, whole, detached: false, detail }
+        Self {
+            response,
+            output,
+            parts: Vec::new(),
+            interrupt: None,
+            approval: None,
+            outcome,
+            whole: None,
+            detached: false,
+            detail: None,
+        }
     }
 }
 

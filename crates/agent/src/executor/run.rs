@@ -19,12 +19,14 @@ use tokio::{
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
-    AdmittedCall, Executed, MAX_ERROR_BYTES, Outcome, RunContext, ToolExecutor, admit::panic_text,
+    AdmittedCall, Executed, MAX_ERROR_BYTES, Outcome, RunContext, ToolExecutor,
+    admit::panic_text,
     apart::Apart,
+    recorded::{Begun, recorded},
 };
 use crate::{
-    CallContext, Denial, Part, ToolContext, ToolError, Verdict, json::serialized_len,
-    registry::Registered, text::shorten, tool::Attached,
+    CallContext, Denial, Part, ToolContext, ToolError, Verdict, id::new_id, json::serialized_len,
+    ledger::AskedBy, registry::Registered, text::shorten, tool::Attached,
 };
 
 impl ToolExecutor {
@@ -35,19 +37,42 @@ impl ToolExecutor {
     /// future. The tool's time-out counts from here, waiting for a free slot included; a call that
     /// had to wait is authorised again. Dropping the future cancels the call.
     pub async fn run(&self, call: AdmittedCall, cx: RunContext) -> Executed {
-        let AdmittedCall { call, original, registered, confirmed, question } = call;
+        let AdmittedCall { call, original, registered, confirmed, question, approved, asks } = call;
+        if let Some(reason) = asks {
+            return self
+                .ask(call, &registered, cx, AskedBy::Policy, json!({ "reason": reason }))
+                .await;
+        }
         // Also cancels when this future is dropped.
         let cancelled = cx.cancelled.child_token();
         let _on_drop: DropGuard = cancelled.clone().drop_guard();
         let mut timeout = Box::pin(tokio::time::sleep(registered.limits.timeout));
 
-        let again = Again { call: &call, original, confirmed, question };
-        let ready = self.ready(again, &cx, &cancelled, timeout.as_mut()).await;
-        let (end, detached) = match ready {
-            Err(end) => (end, false),
-            Ok(slot) => self.body(&call, &registered, slot, cx, cancelled, timeout).await,
+        let again = Again { call: &call, original, confirmed, question, approved };
+        let slot = match self.ready(again, &cx, &cancelled, timeout.as_mut()).await {
+            Ok(slot) => slot,
+            Err(end) => return end.into_executed(&call, &registered, false),
         };
-        end.into_executed(call, &registered, detached)
+        let begun = self.begin(&call, &registered, &cx, &cancelled, timeout.as_mut()).await;
+        let mut entry = match begun {
+            Ok(Begun::Run(entry)) => entry,
+            Ok(Begun::Ask(question)) => {
+                return self.ask(call, &registered, cx, AskedBy::Ledger, question).await;
+            }
+            Err(end) => return end.into_executed(&call, &registered, false),
+        };
+        let key = match &mut entry {
+            Some(entry) => {
+                entry.runs();
+                entry.key().clone()
+            }
+            None => new_id(),
+        };
+        let parking = cx.parking.clone();
+        let body = self.body(&call, &registered, slot, cx, key, cancelled, timeout);
+        let (end, detached) = body.await;
+        let executed = end.into_executed(&call, &registered, detached);
+        recorded(executed, entry, parking).await
     }
 
     /// Waits for a free slot, and has the policy look again if it had to wait.
@@ -89,10 +114,11 @@ impl ToolExecutor {
         if self.authorizer.is_none() {
             return Ok(());
         }
-        let Again { call, original, confirmed, question } = again;
+        let Again { call, original, confirmed, question, approved } = again;
         let mut context = CallContext::new(cx.session_id.clone(), cx.turn, cx.memory.clone());
         context.invocation = cx.invocation.clone();
         context.confirmed = confirmed;
+        context.approved = approved;
         context.waited = true;
         // The policy sees what it saw the first time: the model's arguments.
         let narrowed = original.is_some();
@@ -119,6 +145,10 @@ impl ToolExecutor {
             Verdict::Confirm { .. } => {
                 Err(End::of(Outcome::Denied, "the policy wants a confirmation now"))
             }
+            Verdict::Ask { .. } if approved && !narrowed => Ok(()),
+            Verdict::Ask { .. } => {
+                Err(End::of(Outcome::Denied, "the policy wants a person to decide now"))
+            }
             Verdict::Deny(denial) => {
                 Err(End { output: Err(denial.to_model), ..End::of(Outcome::Denied, denial.reason) })
             }
@@ -126,12 +156,14 @@ impl ToolExecutor {
     }
 
     /// Runs the body to its end, or to the end of its call. The flag tells that it still goes on.
+    #[allow(clippy::too_many_arguments)] // all that a body is given, from the one place above
     async fn body(
         &self,
         call: &ToolCall,
         registered: &Arc<Registered>,
         slot: OwnedSemaphorePermit,
         cx: RunContext,
+        idempotency_key: Arc<str>,
         cancelled: CancellationToken,
         mut timeout: Pin<Box<Sleep>>,
     ) -> (End, bool) {
@@ -141,6 +173,7 @@ impl ToolExecutor {
         let context = ToolContext {
             session_id: cx.session_id,
             call_id: call.id.clone(),
+            idempotency_key,
             turn: cx.turn,
             memory: cx.memory,
             cancelled: cancelled.clone(),
@@ -203,6 +236,8 @@ struct Again<'a> {
     confirmed: bool,
     /// The policy's question that the user has answered.
     question: Option<String>,
+    /// A person approved it.
+    approved: bool,
 }
 
 /// The task of a body. Dropping it ends the body.
@@ -313,7 +348,7 @@ impl Drop for Running {
 }
 
 /// How a call ended, before it is told.
-struct End {
+pub(super) struct End {
     outcome: Outcome,
     /// The output, or the error's text; `None` is the outcome's fixed one.
     output: Result<Value, Option<String>>,
@@ -325,7 +360,7 @@ struct End {
 }
 
 impl End {
-    fn of(outcome: Outcome, detail: impl Into<String>) -> Self {
+    pub(super) fn of(outcome: Outcome, detail: impl Into<String>) -> Self {
         let (parts, interrupt, whole) = (Vec::new(), None, None);
         Self { outcome, output: Err(None), parts, interrupt, whole, detail: Some(detail.into()) }
     }
@@ -407,9 +442,20 @@ impl End {
         }
     }
 
-    fn into_executed(self, call: ToolCall, registered: &Registered, detached: bool) -> Executed {
+    /// The call waits for somebody; why.
+    pub(super) fn paused(interrupt: Value) -> Self {
+        let paused = Self::of(Outcome::Paused, "the call waits for a person");
+        Self { interrupt: Some(interrupt), ..paused }
+    }
+
+    pub(super) fn into_executed(
+        self,
+        call: &ToolCall,
+        registered: &Registered,
+        detached: bool,
+    ) -> Executed {
         let Self { outcome, output, parts, interrupt, whole, detail } = self;
-        let ToolCall { id, name, .. } = call;
+        let (id, name) = (call.id.clone(), call.name.clone());
         let mut response = match &output {
             Ok(Value::Object(output)) => ToolResponse::new(id, name, output.clone()),
             Ok(value) => {
@@ -423,7 +469,17 @@ impl End {
         };
         response.scheduling = registered.scheduling;
         let output = output.unwrap_or_else(|_| Value::Object(response.response.clone()));
-        Executed { response, output, parts, interrupt, outcome, whole, detached, detail }
+        Executed {
+            response,
+            output,
+            parts,
+            interrupt,
+            approval: None,
+            outcome,
+            whole,
+            detached,
+            detail,
+        }
     }
 }
 

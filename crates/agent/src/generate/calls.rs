@@ -9,8 +9,11 @@ use tokio::sync::mpsc;
 
 use super::{ToolErrors, run::Run};
 use crate::{
-    Admission, CallContext, Executed, Memory, Message, ModelReply, ModelResponseChunk, Outcome,
-    Part, Refused, RunContext, RuntimeError, ScopedMemory, ToolExecutor, ToolRegistry,
+    Admission, CallContext, Executed, InvocationContext, Memory, Message, ModelReply,
+    ModelResponseChunk, Outcome, Parking, Part, Refused, RunContext, RuntimeError, ScopedMemory,
+    ToolExecutor, ToolRegistry,
+    approval::{ApprovalError, Approvals},
+    ledger::{AskedBy, CallRecord, LEDGER, waiting_key},
     message::ToolResponse,
 };
 
@@ -42,6 +45,10 @@ pub(super) struct Restart {
     pub(super) original_input: Option<Value>,
     /// What the user said to the question of policy or tool, where there was one.
     pub(super) confirmed: Option<bool>,
+    /// A person approved it.
+    pub(super) approved: bool,
+    /// The record of a call that was parked.
+    pub(super) parked: Option<Arc<str>>,
 }
 
 /// How a round ended.
@@ -192,9 +199,15 @@ impl Lane {
             return refused(&name, executor.refuse(&request, Outcome::NotConfirmed, reason));
         }
         context.confirmed = restart.confirmed == Some(true);
+        (context.approved, context.waited) = (restart.approved, restart.approved);
         let admitted = match executor.admit_text(&context, request).await {
             Admission::Run(admitted) => admitted,
-            Admission::Refused(refusal) => return refused(&name, refusal),
+            Admission::Refused(refusal) => {
+                if let Some(key) = &restart.parked {
+                    refuse_parked(&context.invocation, key, &refusal).await;
+                }
+                return refused(&name, refusal);
+            }
             // Whoever called the generation answers it.
             Admission::Host(_) => return paused(json!(true), false),
             Admission::Confirm { read_back, .. } => {
@@ -207,6 +220,24 @@ impl Lane {
         let mut cx = RunContext::new(session_id, turn, memory, cancelled);
         cx.invocation = invocation;
         cx.resumed = restart.resumed;
+        if let Some(key) = &restart.parked {
+            match claim(&cx.invocation, key).await {
+                Ok(claimed) => {
+                    cx.claimed = claimed;
+                    // Where it waits once more, it does so in the same record.
+                    cx.parking = Some(Parking::default());
+                }
+                Err(error) => {
+                    let call = admitted.withdraw(Outcome::NotApproved, error.to_string());
+                    return refused(&name, call);
+                }
+            }
+            // Only the tool itself knows what to make of an answer.
+            let asked_by = cx.claimed.as_ref().and_then(|it| it.approval.as_ref());
+            if asked_by.is_none_or(|approval| approval.asked_by != AskedBy::Tool) {
+                cx.resumed = None;
+            }
+        }
         cx.original_input = restart.original_input;
         if let Some(progress) = progress {
             cx = cx.with_stream(progress, reference);
@@ -237,6 +268,22 @@ impl CallIds {
             }
         }
         crate::id::new_id()
+    }
+}
+
+/// Takes the call of this record, which waits for a person, for the caller.
+async fn claim(cx: &InvocationContext, key: &str) -> Result<Option<CallRecord>, ApprovalError> {
+    let Some(account) = cx.account() else { return Ok(None) };
+    let by = cx.caller().map(|caller| caller.id.clone());
+    Approvals::of_account(account)?.claim(account.context(), key, by).await.map(Some)
+}
+
+/// The policy refuses a call that waited for a person: it does not wait any more.
+async fn refuse_parked(cx: &InvocationContext, key: &str, refusal: &Refused) {
+    let Some(account) = cx.account() else { return };
+    let refused = async { Approvals::of_account(account)?.refuse(account, key, refusal).await };
+    if let Err(error) = refused.await {
+        tracing::warn!(call = key, %error, "the record of a refused call could not be changed");
     }
 }
 
@@ -275,6 +322,9 @@ const NOTES: [&str; 7] = [
 
 /// The request has its response: nothing waits any more.
 fn resolve(request: &mut Part) {
+    if waiting_key(request).is_some() {
+        remove_note(request, LEDGER);
+    }
     remove_note(request, "pendingOutput");
     remove_note(request, "pendingContent");
     if let Some(notes) = &mut request.metadata

@@ -12,6 +12,8 @@ use super::{
 };
 use crate::{
     AgentFinishReason, Message, Part, Role, RuntimeError,
+    approval::{ApprovalError, Approvals},
+    ledger::waiting_key,
     message::{ToolRequest, ToolResponse},
     protocol::ToolResume,
 };
@@ -30,6 +32,7 @@ impl Run {
         };
         let resume = std::mem::take(&mut self.request.resume);
         let round = round(&last, &resume)?;
+        self.check_parked(&last, &round).await?;
         let end = self.run_calls(round).await?;
         let (message, responses) = match end {
             RoundEnd::Finished { message, responses } => (message, responses),
@@ -46,6 +49,37 @@ impl Run {
         let responses = Message::new(Role::Tool, responses).with_metadata(Some(metadata));
         self.messages.push(Arc::new(responses));
         Ok(None)
+    }
+
+    /// Calls that wait for a person may have been decided over elsewhere meanwhile.
+    async fn check_parked(&self, last: &Message, round: &Round) -> Result<(), RuntimeError> {
+        let Some(account) = self.cx.account() else { return Ok(()) };
+        let approvals = Approvals::of_account(account)?;
+        let gone = |name: &str| {
+            RuntimeError::InvalidArgument(format!(
+                "a call of tool {name:?} is no longer pending: use approvals"
+            ))
+        };
+        for (part, request) in last.tool_requests() {
+            let Some(key) = waiting_key(part) else { continue };
+            match approvals.call(account.context(), key).await {
+                Ok(record) if record.is_waiting() => {}
+                Ok(_) | Err(ApprovalError::NotFound(_)) => return Err(gone(&request.name)),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        for (index, response) in &round.settled {
+            let Some(key) = waiting_key(&last.content[*index]) else { continue };
+            let output = response.as_tool_response().and_then(|it| it.output.clone());
+            let by = self.cx.caller().map(|caller| caller.id.clone());
+            approvals.answer(account, key, output.unwrap_or_default(), by).await.map_err(
+                |error| match error {
+                    ApprovalError::NotWaiting(record) => gone(&record.tool),
+                    error => error.into(),
+                },
+            )?;
+        }
+        Ok(())
     }
 
     fn replace_last(&mut self, message: Message) {
@@ -101,14 +135,20 @@ fn call(
     });
     let resumed = restart.metadata_entry("resumed").filter(|resumed| is_truthy(resumed)).cloned();
     // What was asked is read from the history, not from what the client sends.
-    let asked = part.metadata_entry("interrupt").and_then(|it| it.get("confirm")).is_some();
-    let restart = if asked {
+    let interrupt = part.metadata_entry("interrupt");
+    let asked = interrupt.and_then(|it| it.get("confirm")).is_some();
+    let parked = waiting_key(part).map(Arc::from);
+    let restart = if parked.is_some() || interrupt.and_then(|it| it.get("ask")).is_some() {
+        // Whoever may resume the conversation may approve.
+        Restart { parked, approved: true, original_input: replaced, resumed, confirmed: None }
+    } else if asked {
         let yes = resumed.is_some_and(|it| it == true || it["confirmed"] == true);
-        Restart { confirmed: Some(yes), original_input: replaced, resumed: None }
+        let confirmed = Some(yes);
+        Restart { confirmed, original_input: replaced, ..Restart::default() }
     } else {
         let confirmed = part.metadata_entry("confirmed").is_some_and(|it| *it == true);
         let confirmed = confirmed.then_some(true);
-        Restart { confirmed, original_input: replaced, resumed }
+        Restart { confirmed, original_input: replaced, resumed, ..Restart::default() }
     };
     Call {
         part: index,

@@ -13,6 +13,7 @@ use crate::{
     SessionRunner, SessionState, State, ToolExecutor, TurnFailure, TurnResult, Voice,
     agent::{validate_input, validate_resume_against_history},
     generate_stream,
+    ledger::close_parked,
     session::SessionAccess,
 };
 
@@ -247,7 +248,7 @@ impl Turns {
         runner: &SessionRunner<S>,
     ) -> Result<TurnResult, TurnFailure> {
         // The input's message is in it.
-        let history = runner.messages();
+        let mut history = runner.messages();
         let mut before = history.clone();
         if input.message.is_some() {
             before.pop();
@@ -255,6 +256,17 @@ impl Turns {
         validate_input(&input, &before)?;
         let resume = input.resume.unwrap_or_default();
         let resumes = !(resume.respond.is_empty() && resume.restart.is_empty());
+        // Calls that wait for a person at the end of the conversation do so apart from it now.
+        if !resumes && let Some(waiting) = close_parked(&before, &[]) {
+            runner.update_messages(|mut messages| {
+                let rest: Vec<_> = messages.range(before.len()).cloned().collect();
+                messages.truncate(before.len());
+                messages.push(waiting.clone());
+                messages.extend(rest);
+                messages
+            });
+            history = runner.messages();
+        }
         if resumes {
             validate_resume_against_history(&resume, &history)?;
         }

@@ -22,6 +22,7 @@ use super::{
 use crate::{
     InvocationContext, RuntimeError,
     id::new_id,
+    ledger::{CallChange, CallLedger, CallRecord, CallUpdate, in_order, kept},
     state::{SessionSnapshot, SnapshotStatus},
 };
 
@@ -56,6 +57,7 @@ impl InMemorySessionStore {
     /// Forgets a session. What is still at work for it fails to find its row.
     pub fn remove_session(&self, cx: &InvocationContext, session_id: &str) {
         if let Some(tenant) = self.lock().of_mut(cx) {
+            tenant.calls.retain(|_, call| *call.session_id != *session_id);
             for (_, snapshot_id) in tenant.sessions.remove(session_id).unwrap_or_default() {
                 tenant.rows.remove(&snapshot_id);
             }
@@ -65,6 +67,10 @@ impl InMemorySessionStore {
     fn row(&self, cx: &InvocationContext, id: &str) -> Result<Option<Stored>, RuntimeError> {
         required("snapshot id", id)?;
         Ok(self.lock().of(cx).and_then(|tenant| Some(tenant.rows.get(id)?.snapshot.clone())))
+    }
+
+    fn call_of(&self, cx: &InvocationContext, key: &str) -> Option<Arc<CallRecord>> {
+        self.lock().of(cx).and_then(|tenant| tenant.calls.get(key).cloned())
     }
 
     fn latest(
@@ -180,6 +186,60 @@ impl SessionStore for InMemorySessionStore {
     fn metadata_reader(&self) -> Option<&dyn SnapshotMetadataReader> {
         Some(self)
     }
+
+    fn call_ledger(&self) -> Option<&dyn CallLedger> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl CallLedger for InMemorySessionStore {
+    async fn call(
+        &self,
+        cx: &InvocationContext,
+        key: &str,
+    ) -> Result<Option<CallRecord>, RuntimeError> {
+        required("call key", key)?;
+        Ok(self.call_of(cx, key).map(Arc::unwrap_or_clone))
+    }
+
+    async fn open_calls(
+        &self,
+        cx: &InvocationContext,
+        session_id: Option<&str>,
+    ) -> Result<Vec<CallRecord>, RuntimeError> {
+        let open = |call: &&Arc<CallRecord>| {
+            !call.settled && session_id.is_none_or(|session| *call.session_id == *session)
+        };
+        let mut calls: Vec<_> = {
+            let tenants = self.lock();
+            let calls = tenants.of(cx).into_iter().flat_map(|tenant| tenant.calls.values());
+            calls.filter(open).map(|call| CallRecord::clone(call)).collect()
+        };
+        in_order(&mut calls);
+        Ok(calls)
+    }
+
+    async fn save_call(
+        &self,
+        cx: &InvocationContext,
+        key: &str,
+        update: &CallUpdate<'_>,
+    ) -> Result<Option<CallRecord>, RuntimeError> {
+        required("call key", key)?;
+        loop {
+            // The update runs outside of the lock; what it was made from must still stand then.
+            let before = self.call_of(cx, key);
+            let after = match kept(key, update(before.as_deref())?) {
+                CallChange::Keep => return Ok(before.map(Arc::unwrap_or_clone)),
+                CallChange::Write(record) => Some(Arc::new(*record)),
+                CallChange::Remove => None,
+            };
+            if self.lock().of_mut_or_new(cx).replace_call(key, before.as_ref(), after.as_ref()) {
+                return Ok(after.map(Arc::unwrap_or_clone));
+            }
+        }
+    }
 }
 
 impl fmt::Debug for InMemorySessionStore {
@@ -230,6 +290,7 @@ struct Tenant {
     rows: HashMap<Arc<str>, Row>,
     /// The rows of each session in the order in which they were created.
     sessions: HashMap<Arc<str>, BTreeSet<(Timestamp, Arc<str>)>>,
+    calls: HashMap<Arc<str>, Arc<CallRecord>>,
 }
 
 struct Row {
@@ -271,6 +332,27 @@ impl Tenant {
             self.drop_oldest(&session);
         }
         true
+    }
+
+    /// Puts `after` in the place of the record `before`, where that still stands.
+    fn replace_call(
+        &mut self,
+        key: &str,
+        before: Option<&Arc<CallRecord>>,
+        after: Option<&Arc<CallRecord>>,
+    ) -> bool {
+        let stands = match (self.calls.get(key), before) {
+            (None, None) => true,
+            (Some(there), Some(before)) => Arc::ptr_eq(there, before),
+            _ => false,
+        };
+        if stands {
+            match after {
+                Some(after) => self.calls.insert(key.into(), after.clone()),
+                None => self.calls.remove(key),
+            };
+        }
+        stands
     }
 
     /// Drops the oldest row of the session that is settled and not its latest.

@@ -1,7 +1,7 @@
 //! Stores of snapshots.
 //!
 //! A store is [`SnapshotReader`] and [`SnapshotWriter`], together [`SessionStore`]; what it can do
-//! besides ([`SnapshotSubscriber`], [`SnapshotMetadataReader`]) it offers at run time. It keeps rows
+//! besides ([`SnapshotSubscriber`], [`SnapshotMetadataReader`], [`CallLedger`]) it offers at run time. It keeps rows
 //! with custom states of raw JSON: the agent knows the type. [`InMemorySessionStore`] is one that
 //! ends with the process, [`FileSessionStore`] one in a directory; with the feature `sqlite`,
 //! `SqliteSessionStore` is one in a file.
@@ -49,6 +49,7 @@ pub use self::{
 };
 use crate::{
     InvocationContext, Messages, RuntimeError,
+    ledger::CallLedger,
     state::{SessionSnapshot, SnapshotStatus},
 };
 
@@ -169,6 +170,11 @@ pub trait SessionStore: SnapshotReader + SnapshotWriter {
 
     /// Itself, where it can read rows without their state at a lower price.
     fn metadata_reader(&self) -> Option<&dyn SnapshotMetadataReader> {
+        None
+    }
+
+    /// Itself, where it keeps account of tool calls: see [`ledger`](crate::ledger).
+    fn call_ledger(&self) -> Option<&dyn CallLedger> {
         None
     }
 }

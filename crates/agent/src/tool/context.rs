@@ -26,6 +26,10 @@ pub struct ToolContext {
     pub session_id: Arc<str>,
     /// The id of the call.
     pub call_id: Arc<str>,
+    /// Names this call unlike any other. A call that goes on in the place of one whose outcome is not
+    /// known, of a tool that is [`Effects::Idempotent`](super::Effects::Idempotent), has that one's.
+    /// Without a store that keeps [account](crate::ledger) each run has a new one.
+    pub idempotency_key: Arc<str>,
     /// The number of the user's turn, from 1.
     pub turn: u64,
     /// The session's memory: no other session's can be reached through it.

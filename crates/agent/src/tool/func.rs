@@ -8,7 +8,7 @@ use antiphon_types::{
 use async_trait::async_trait;
 use serde_json::Value;
 
-use super::{OnInterruption, Tool, ToolContext, ToolLimits};
+use super::{Effects, OnInterruption, Tool, ToolContext, ToolLimits};
 use crate::ToolError;
 
 type InvokeFuture = Pin<Box<dyn Future<Output = Result<Value, ToolError>> + Send>>;
@@ -44,6 +44,7 @@ pub struct FuncTool {
     on_interruption: OnInterruption,
     read_back: Option<String>,
     limits: ToolLimits,
+    effects: Effects,
     invoke: Arc<InvokeFn>,
 }
 
@@ -80,6 +81,7 @@ impl FuncTool {
             on_interruption: OnInterruption::default(),
             read_back: None,
             limits: ToolLimits::default(),
+            effects: Effects::default(),
             invoke: Arc::new(move |cx, args| Box::pin(invoke(cx, args))),
         }
     }
@@ -120,6 +122,12 @@ impl FuncTool {
     /// Sets its bounds.
     pub fn limits(mut self, limits: ToolLimits) -> Self {
         self.limits = limits;
+        self
+    }
+
+    /// Sets what a call changes.
+    pub fn effects(mut self, effects: Effects) -> Self {
+        self.effects = effects;
         self
     }
 
@@ -170,6 +178,10 @@ impl Tool for FuncTool {
 
     fn limits(&self) -> ToolLimits {
         self.limits
+    }
+
+    fn effects(&self) -> Effects {
+        self.effects
     }
 
     fn input_schema(&self) -> Option<Arc<Value>> {

@@ -6,6 +6,7 @@
 //! [`generate`](crate::generate::generate) goes on from there.
 
 mod context;
+mod effects;
 mod func;
 mod interrupts;
 mod typed;
@@ -23,6 +24,7 @@ use crate::ToolError;
 pub(crate) use self::context::{Attached, ToolStream};
 pub use self::{
     context::ToolContext,
+    effects::Effects,
     func::FuncTool,
     interrupts::{interrupt, interrupt_as, replace_input, respond, resume},
     typed::{InterruptibleTool, TypedTool},
@@ -80,6 +82,11 @@ pub trait Tool: Send + Sync + 'static {
     /// Its bounds.
     fn limits(&self) -> ToolLimits {
         ToolLimits::default()
+    }
+
+    /// What a call changes, and so how it is recorded. A tool that only reads says so.
+    fn effects(&self) -> Effects {
+        Effects::default()
     }
 
     /// Does the work. The arguments passed policy and schema. The output is any JSON value; where a

@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use super::{FuncTool, OnInterruption, Tool, ToolContext, ToolLimits, interrupts};
+use super::{Effects, FuncTool, OnInterruption, Tool, ToolContext, ToolLimits, interrupts};
 use crate::{RuntimeError, ToolError, message::Part, schema};
 
 /// A tool from a closure over types; both have JSON Schemas, which the model is told. Clones share
@@ -177,6 +177,11 @@ macro_rules! as_func_tool {
                 self.with(|tool| tool.limits(limits))
             }
 
+            /// Sets what a call changes.
+            pub fn effects(self, effects: Effects) -> Self {
+                self.with(|tool| tool.effects(effects))
+            }
+
             /// Sets how long a call may take.
             pub fn timeout(self, timeout: Duration) -> Self {
                 self.with(|tool| tool.timeout(timeout))
@@ -242,6 +247,10 @@ macro_rules! as_func_tool {
 
             fn limits(&self) -> ToolLimits {
                 Tool::limits(&self.tool)
+            }
+
+            fn effects(&self) -> Effects {
+                Tool::effects(&self.tool)
             }
 
             async fn invoke(&self, cx: ToolContext, args: JsonObject) -> Result<Value, ToolError> {

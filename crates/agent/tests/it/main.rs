@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)] // in helpers too, which the lint does not take for tests
 
 mod agent;
+mod approval;
 mod chat;
 #[cfg(feature = "chat-models")]
 mod chat_model;
@@ -9,6 +10,7 @@ mod crash;
 mod executor;
 mod generate;
 mod genkit;
+mod ledger;
 mod memory;
 mod message;
 mod model;

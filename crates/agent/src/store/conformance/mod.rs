@@ -27,6 +27,7 @@ use super::SessionStore;
 mod bench;
 mod chains;
 mod latest;
+mod ledger;
 mod lifecycle;
 mod metadata;
 mod save;
@@ -261,6 +262,14 @@ cases! {
         reads_rows_written_by_the_other
         delivers_status_changes_from_the_other
         serializes_rewrites_with_the_other
+    }
+    ledger {
+        keeps_what_it_is_given
+        lists_what_is_not_settled_in_order
+        forgets_what_is_removed
+        leaves_all_as_it_is_where_the_update_errs
+        lets_one_of_many_win
+        keeps_tenants_apart
     }
     scopes {
         isolates_reads

@@ -6,6 +6,9 @@
 //! unscoped/                  what belongs to no tenant
 //!   sessions/ID.log          what the snapshots of a session are made of, only ever appended to
 //!   snapshots/5f/ID.row      a row
+//!   calls/KEY.call           a tool call that is not settled
+//!   calls/settled/KEY.call   one that waited for a person and is
+//!   calls.lock               held by whoever changes a call
 //! scopes/TENANT/             what belongs to a tenant, in the same way
 //! ```
 
@@ -115,6 +118,23 @@ impl Layout {
         let mut path = self.tenant(scope).join("snapshots").join(shard).join(encoded(snapshot));
         path.add_extension("row");
         path
+    }
+
+    /// The directory of the calls of a tenant that are not settled.
+    pub(super) fn open_calls(&self, scope: Option<&str>) -> PathBuf {
+        self.tenant(scope).join("calls")
+    }
+
+    /// The file that whoever changes calls of a tenant holds.
+    pub(super) fn calls_lock(&self, scope: Option<&str>) -> PathBuf {
+        self.tenant(scope).join("calls.lock")
+    }
+
+    /// The file of a call while it is open, and once it is settled.
+    pub(super) fn call(&self, scope: Option<&str>, key: &str) -> [PathBuf; 2] {
+        let (open, mut name) = (self.open_calls(scope), PathBuf::from(encoded(key)));
+        name.add_extension("call");
+        [open.join(&name), open.join("settled").join(name)]
     }
 
     fn tenant(&self, scope: Option<&str>) -> PathBuf {

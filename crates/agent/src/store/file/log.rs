@@ -286,23 +286,8 @@ impl LockedLog {
             .create(true)
             .open(path)
             .map_err(|error| failed(path, "open", &error))?;
-        let deadline = Instant::now() + patience;
-        let mut pause = Duration::from_micros(50);
-        loop {
-            match file.try_lock() {
-                Ok(()) => return Ok(Self { log: Log::of(path.to_owned(), file)? }),
-                Err(TryLockError::Error(error)) => return Err(failed(path, "lock", &error)),
-                Err(TryLockError::WouldBlock) if Instant::now() >= deadline => {
-                    let reason = "another process has it locked";
-                    return Err(StoreError::new(StoreErrorKind::Busy, path, reason).into());
-                }
-                Err(TryLockError::WouldBlock) => {
-                    // A wait of the system's own could not be bounded.
-                    thread::sleep(pause);
-                    pause = (2 * pause).min(Duration::from_millis(5));
-                }
-            }
-        }
+        lock(&file, path, patience)?;
+        Ok(Self { log: Log::of(path.to_owned(), file)? })
     }
 
     /// To be read from.
@@ -333,6 +318,26 @@ impl LockedLog {
                 // Nobody points at it yet. Where this fails as well, it is passed over.
                 let _ = log.file.set_len(log.len);
                 Err(failed(&log.path, "write", &error))
+            }
+        }
+    }
+}
+/// Locks a file against other processes, up to `patience`; until it is closed.
+pub(super) fn lock(file: &File, path: &Path, patience: Duration) -> Result<(), RuntimeError> {
+    let deadline = Instant::now() + patience;
+    let mut pause = Duration::from_micros(50);
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::Error(error)) => return Err(failed(path, "lock", &error)),
+            Err(TryLockError::WouldBlock) if Instant::now() >= deadline => {
+                let reason = "another process has it locked";
+                return Err(StoreError::new(StoreErrorKind::Busy, path, reason).into());
+            }
+            Err(TryLockError::WouldBlock) => {
+                // A wait of the system's own could not be bounded.
+                thread::sleep(pause);
+                pause = (2 * pause).min(Duration::from_millis(5));
             }
         }
     }

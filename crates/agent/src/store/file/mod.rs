@@ -2,6 +2,7 @@
 
 mod batch;
 mod cache;
+mod calls;
 mod disk;
 mod failure;
 mod layout;
@@ -37,6 +38,7 @@ use super::{
 use crate::{
     InvocationContext, RuntimeError,
     id::new_id,
+    ledger::{CallChange, CallLedger, CallRecord, CallUpdate, kept},
     state::{SessionSnapshot, SnapshotStatus},
 };
 
@@ -337,6 +339,60 @@ impl SessionStore for FileSessionStore {
 
     fn metadata_reader(&self) -> Option<&dyn SnapshotMetadataReader> {
         Some(self)
+    }
+
+    fn call_ledger(&self) -> Option<&dyn CallLedger> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl CallLedger for FileSessionStore {
+    async fn call(
+        &self,
+        cx: &InvocationContext,
+        key: &str,
+    ) -> Result<Option<CallRecord>, RuntimeError> {
+        let (scope, key) = (scope_of(cx), required("call key", key)?.to_owned());
+        self.blocking(cx, move |shared| shared.disk.call(scope.as_deref(), &key)).await
+    }
+
+    async fn open_calls(
+        &self,
+        cx: &InvocationContext,
+        session_id: Option<&str>,
+    ) -> Result<Vec<CallRecord>, RuntimeError> {
+        let (scope, session) = (scope_of(cx), session_id.map(str::to_owned));
+        let calls =
+            move |shared: &Shared| shared.disk.open_calls(scope.as_deref(), session.as_deref());
+        self.blocking(cx, calls).await
+    }
+
+    async fn save_call(
+        &self,
+        cx: &InvocationContext,
+        key: &str,
+        update: &CallUpdate<'_>,
+    ) -> Result<Option<CallRecord>, RuntimeError> {
+        for _ in 0..MAX_RACES {
+            let seen = self.call(cx, key).await?;
+            let after = match kept(key, update(seen.as_ref())?) {
+                CallChange::Keep => return Ok(seen),
+                CallChange::Write(record) => Some(*record),
+                CallChange::Remove => None,
+            };
+            let (scope, key) = (scope_of(cx), key.to_owned());
+            let saved = self.blocking(cx, move |shared| {
+                let (seen, scope) = (seen.as_ref(), scope.as_deref());
+                let saved = shared.disk.save_call(scope, &key, seen, after.as_ref())?;
+                Ok(saved.then_some(after))
+            });
+            if let Some(after) = saved.await? {
+                return Ok(after);
+            }
+        }
+        let reason = format!("call {key:?} was written by others {MAX_RACES} times meanwhile");
+        Err(StoreError::new(StoreErrorKind::Contended, self.path(), reason).into())
     }
 }
 

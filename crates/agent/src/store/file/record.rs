@@ -25,6 +25,8 @@ pub(super) enum Kind {
     Written,
     /// A row, in a file of its own.
     Row,
+    /// A tool call, in a file of its own.
+    Call,
 }
 
 impl Kind {
@@ -37,6 +39,7 @@ impl Kind {
             Self::Custom => b'c',
             Self::Written => b'w',
             Self::Row => b'r',
+            Self::Call => b'k',
         }
     }
 }

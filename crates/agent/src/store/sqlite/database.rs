@@ -11,6 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::{
     SqliteOptions,
+    calls::CallWrite,
     connection::{Access, Identity, connect, create, one_name, use_log},
     fault::Fault,
     read::Known,
@@ -39,6 +40,8 @@ pub(super) enum Work {
     Commit(Commit),
     /// Memory: the value of a key, or none.
     Remember(String, Option<String>),
+    /// A tool call.
+    Call(Box<CallWrite>),
 }
 
 /// What became of it.
@@ -237,6 +240,7 @@ impl Database {
                 Task::Commit(Box::new(Draft::new(connection, &self.known, commit)?))
             }
             Work::Remember(key, value) => Task::Remember(key, value),
+            Work::Call(call) => Task::Call(call),
         })
     }
 
@@ -276,12 +280,14 @@ impl Drop for Database {
 enum Task {
     Commit(Box<Draft>),
     Remember(String, Option<String>),
+    Call(Box<CallWrite>),
 }
 
 impl Task {
     fn apply(&self, connection: &Connection) -> Result<Applied, Fault> {
         match self {
             Self::Commit(draft) => draft.apply(connection),
+            Self::Call(call) => call.apply(connection),
             Self::Remember(key, value) => {
                 match value {
                     Some(value) => connection

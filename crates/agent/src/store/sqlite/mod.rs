@@ -1,5 +1,6 @@
 //! The store in a SQLite file.
 
+mod calls;
 mod connection;
 mod database;
 mod fault;
@@ -35,6 +36,7 @@ use super::{
 use crate::{
     InvocationContext, RuntimeError,
     id::new_id,
+    ledger::CallLedger,
     state::{SessionSnapshot, SnapshotStatus},
 };
 
@@ -307,6 +309,10 @@ impl SessionStore for SqliteSessionStore {
     }
 
     fn metadata_reader(&self) -> Option<&dyn SnapshotMetadataReader> {
+        Some(self)
+    }
+
+    fn call_ledger(&self) -> Option<&dyn CallLedger> {
         Some(self)
     }
 }

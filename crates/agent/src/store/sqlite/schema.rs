@@ -19,7 +19,7 @@ use crate::store::StoreErrorKind;
 pub(super) const APPLICATION_ID: i64 = 0x416e_7469;
 
 /// What leads from each version to the next, the first from an empty file.
-pub(super) const MIGRATIONS: &[&str] = &[VERSION_1];
+pub(super) const MIGRATIONS: &[&str] = &[VERSION_1, VERSION_2];
 
 // An id (of a snapshot, a session) is a BLOB of 16 bytes where it is a UUID in its canonical form,
 // else TEXT. Scope 0 is that of callers without a tenant. Columns without a type keep what they
@@ -79,6 +79,23 @@ CREATE TABLE runs (place INTEGER PRIMARY KEY, items INTEGER NOT NULL, body TEXT 
 CREATE TABLE contents (no INTEGER PRIMARY KEY, body TEXT NOT NULL);
 
 CREATE TABLE memory (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+";
+
+const VERSION_2: &str = "
+-- Tool calls. The session need not have a row.
+CREATE TABLE calls (
+    no INTEGER PRIMARY KEY,
+    scope INTEGER NOT NULL,
+    key NOT NULL,
+    session NOT NULL,
+    -- Counts the writes.
+    version INTEGER NOT NULL,
+    settled INTEGER NOT NULL,
+    -- JSON.
+    body TEXT NOT NULL,
+    UNIQUE (scope, key)
+);
+CREATE INDEX open_calls ON calls (scope, session) WHERE settled = 0;
 ";
 
 /// Looks at the file without SQLite, which would create what is missing and recover what is not

@@ -104,16 +104,7 @@ impl Draft {
     /// Writes it within a transaction.
     pub(super) fn apply(&self, connection: &Connection) -> Result<Applied, Fault> {
         let Commit { scope, row, before, .. } = &self.commit;
-        let scope = match scope {
-            None => 0,
-            Some(name) => match read::scope_no(connection, Some(name))? {
-                Some(scope) => scope,
-                None => {
-                    let sql = "INSERT INTO scopes (name) VALUES (?1) RETURNING no";
-                    inserted(connection, sql, [name])?
-                }
-            },
-        };
+        let scope = scope_no_or_new(connection, scope.as_deref())?;
         let sql = "SELECT no, version FROM snapshots WHERE scope = ?1 AND id = ?2";
         let there = connection
             .prepare_cached(sql)?
@@ -172,6 +163,14 @@ impl Draft {
     pub(super) fn commit(&self) -> &Commit {
         &self.commit
     }
+}
+
+/// The number of a tenant, who may be new.
+pub(super) fn scope_no_or_new(connection: &Connection, scope: Option<&str>) -> Result<i64, Fault> {
+    if let Some(number) = read::scope_no(connection, scope)? {
+        return Ok(number);
+    }
+    inserted(connection, "INSERT INTO scopes (name) VALUES (?1) RETURNING no", [scope])
 }
 
 /// What the state of the row's parent is made of.

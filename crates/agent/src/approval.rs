@@ -1,0 +1,596 @@
+//! Calls that wait for a person.
+//!
+//! A call waits because its tool [pauses](crate::tool::interrupt), or because the policy says
+//! [`Verdict::Ask`](crate::Verdict). Where it is [parked](crate::Parking), as in a voice session, the
+//! conversation goes on meanwhile, and [`Approvals`] decides over it: in this process or another, now
+//! or after a restart. The tool then runs once, whoever decides at the same time.
+//!
+//! What is approved is what was shown: the record holds call id, tool, arguments, agent and snapshot,
+//! and the policy is asked again, with [`CallContext::approved`] and [`CallContext::waited`] set.
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use antiphon_agent::{
+//!     InMemory, InvocationContext, SessionStore, ToolExecutor,
+//!     approval::{Answer, ApprovalError, Approvals},
+//! };
+//!
+//! async fn approve_all(
+//!     store: Arc<dyn SessionStore>,
+//!     tools: ToolExecutor,
+//! ) -> Result<(), ApprovalError> {
+//!     let (approvals, cx) = (Approvals::new(store)?, InvocationContext::new());
+//!     for call in approvals.waiting(&cx, None).await? {
+//!         let answer = Answer::new().by("the night watch");
+//!         let memory = Arc::new(InMemory::new());
+//!         let call = approvals.approve(&cx, &call.key, answer, &tools, memory).await?;
+//!         println!("{}: {:?}", call.tool, call.state);
+//!     }
+//!     Ok(())
+//! }
+//! ```
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use antiphon_types::{JsonObject, Status, ToolArguments, ToolCallRequest};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::{
+    Admission, Agent, AgentFinishReason, AgentInit, AgentResult, CallContext, InvocationContext,
+    Invoke, Memory, Outcome, Parking, Refused, RunContext, RuntimeError, ScopedMemory,
+    ToolExecutor, TurnResult,
+    agent::WallClock,
+    ledger::{
+        Account, AskedBy, CallChange, CallLedger, CallRecord, CallState, Decision, Lost,
+        canonical_hash, later,
+    },
+    store::SessionStore,
+};
+
+/// How long one operation of the store may take.
+const STORE_LIMIT: Duration = Duration::from_secs(30);
+
+/// Decides over the calls of a store that wait for a person.
+#[derive(Clone)]
+pub struct Approvals {
+    store: Arc<dyn SessionStore>,
+    /// Only its calls; all, where it is not said.
+    agent: Option<Arc<str>>,
+    clock: WallClock,
+    /// An outcome that nobody tells becomes a snapshot. Not within an invocation, which tells it.
+    delivers: bool,
+}
+
+/// What a person says to a call.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Answer {
+    /// Who says it.
+    pub by: Option<Arc<str>>,
+    /// Why, in words. The model is told why a call was not approved.
+    pub reason: Option<String>,
+    /// What a tool that asked is told: an object. Default: `true`.
+    pub told: Option<Value>,
+    /// The [`canonical_hash`] of the arguments that the person was shown.
+    pub shown: Option<String>,
+}
+
+impl Answer {
+    /// An answer of nobody in particular.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets who says it.
+    pub fn by(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.by = Some(name.into());
+        self
+    }
+
+    /// Sets why.
+    pub fn reason(mut self, reason: impl Into<String>) -> Self {
+        self.reason = Some(reason.into());
+        self
+    }
+
+    /// Sets what a tool that asked is told.
+    pub fn told(mut self, answer: JsonObject) -> Self {
+        self.told = Some(Value::Object(answer));
+        self
+    }
+
+    /// Sets the arguments that the person was shown: a call with others is refused.
+    pub fn shown(mut self, arguments: &JsonObject) -> Self {
+        // What has no hash is like nothing that was ever recorded.
+        self.shown = Some(canonical_hash(arguments).unwrap_or_else(|| "none".into()));
+        self
+    }
+}
+
+impl From<ApprovalError> for RuntimeError {
+    fn from(error: ApprovalError) -> Self {
+        match error {
+            ApprovalError::Runtime(error) => error,
+            error => Self::new(error.status(), error.to_string()),
+        }
+    }
+}
+
+/// Why a call was not decided over.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ApprovalError {
+    /// The store keeps no account of calls.
+    #[error("the store keeps no account of tool calls")]
+    Unsupported,
+    /// No call has this key, or it never waited for anybody.
+    #[error("no call {0:?} waits for a person")]
+    NotFound(Arc<str>),
+    /// It does not wait any more: it was decided over, or its time is up.
+    #[error("{}", stale(.0))]
+    NotWaiting(Box<CallRecord>),
+    /// Its arguments are not those that the person was shown.
+    #[error("the arguments of call {0:?} are not those that were shown")]
+    ChangedArguments(Arc<str>),
+    /// It is another agent's.
+    #[error("call {key:?} is one of agent {agent:?}")]
+    AnotherAgent {
+        /// The call.
+        key: Arc<str>,
+        /// Whose it is.
+        agent: Arc<str>,
+    },
+    /// There is no such tool here.
+    #[error("there is no tool {0:?} here that could run")]
+    NoTool(Arc<str>),
+    /// The store or the runtime failed.
+    #[error(transparent)]
+    Runtime(#[from] RuntimeError),
+}
+
+impl ApprovalError {
+    /// The canonical code.
+    pub fn status(&self) -> Status {
+        match self {
+            Self::Unsupported | Self::NotWaiting(_) => Status::FailedPrecondition,
+            Self::NotFound(_) | Self::NoTool(_) => Status::NotFound,
+            Self::ChangedArguments(_) | Self::AnotherAgent { .. } => Status::InvalidArgument,
+            Self::Runtime(error) => error.status(),
+        }
+    }
+}
+
+fn stale(record: &CallRecord) -> String {
+    let key = &record.key;
+    let by = record.approval.as_ref().and_then(|approval| approval.decision.as_ref());
+    let by = by.and_then(|decision| decision.by.as_deref());
+    let by = by.map(|name| format!(" by {name}")).unwrap_or_default();
+    match &record.state {
+        CallState::Waiting => format!("call {key:?} waits"),
+        CallState::Running { .. } => format!("call {key:?} was approved already{by}, and runs"),
+        CallState::Ended { outcome: Outcome::NotApproved, .. } => {
+            format!("call {key:?} was refused already{by}")
+        }
+        CallState::Ended { outcome: Outcome::Expired, .. } => {
+            format!("nobody decided over call {key:?} in time: it expired")
+        }
+        CallState::Ended { .. } => format!("call {key:?} was decided over already{by}"),
+    }
+}
+
+impl Approvals {
+    /// Over the calls of this store.
+    pub fn new(store: Arc<dyn SessionStore>) -> Result<Self, ApprovalError> {
+        if store.call_ledger().is_none() {
+            return Err(ApprovalError::Unsupported);
+        }
+        Ok(Self { store, agent: None, clock: Arc::new(Timestamp::now), delivers: true })
+    }
+
+    /// Only calls of this agent; others are refused.
+    pub fn of_agent(mut self, agent: impl Into<Arc<str>>) -> Self {
+        self.agent = Some(agent.into());
+        self
+    }
+
+    /// Tells the time of day, in the place of the system's clock.
+    pub fn clock(mut self, clock: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
+        self.clock = Arc::new(clock);
+        self
+    }
+
+    /// The calls that wait, of this session or of all, those that began to wait first first. What has
+    /// waited for too long is expired by this.
+    pub async fn waiting(
+        &self,
+        cx: &InvocationContext,
+        session_id: Option<&str>,
+    ) -> Result<Vec<CallRecord>, ApprovalError> {
+        let mut calls = self.unsettled(cx, session_id).await?;
+        calls.retain(CallRecord::is_waiting);
+        Ok(calls)
+    }
+
+    /// [`Approvals::waiting`], and the calls that ran or were refused since, of which no snapshot tells
+    /// yet.
+    pub async fn unsettled(
+        &self,
+        cx: &InvocationContext,
+        session_id: Option<&str>,
+    ) -> Result<Vec<CallRecord>, ApprovalError> {
+        let mut calls = Vec::new();
+        for record in self.ledger()?.open_calls(cx, session_id).await? {
+            let ours = self.agent.as_ref().is_none_or(|agent| *agent == record.agent);
+            if ours && record.approval.is_some() {
+                calls.push(self.expire_if_due(cx, record).await?);
+            }
+        }
+        Ok(calls)
+    }
+
+    /// Whether the history that the invocation of `cx` began with tells of the outcome of this call.
+    pub fn is_told(&self, cx: &InvocationContext, key: &str) -> bool {
+        cx.account().is_some_and(|account| account.tells_of(key))
+    }
+
+    /// A call that waits for a person, or did.
+    pub async fn call(
+        &self,
+        cx: &InvocationContext,
+        key: &str,
+    ) -> Result<CallRecord, ApprovalError> {
+        if key.is_empty() {
+            return Err(ApprovalError::NotFound(key.into()));
+        }
+        let record = self.ledger()?.call(cx, key).await?;
+        let record = record.filter(|record| record.approval.is_some());
+        let record = record.ok_or_else(|| ApprovalError::NotFound(key.into()))?;
+        match &self.agent {
+            Some(agent) if *agent != record.agent => {
+                Err(ApprovalError::AnotherAgent { key: record.key, agent: record.agent })
+            }
+            _ => self.expire_if_due(cx, record).await,
+        }
+    }
+
+    /// Refuses a call. Its tool does not run any more.
+    pub async fn deny(
+        &self,
+        cx: &InvocationContext,
+        key: &str,
+        answer: Answer,
+    ) -> Result<CallRecord, ApprovalError> {
+        self.check(cx, key, &answer).await?;
+        let mut text = Outcome::NotApproved.fixed_text().to_owned();
+        if let Some(reason) = &answer.reason {
+            text = format!("{text}: {reason}");
+        }
+        let ended = self.ended(Outcome::NotApproved, json!({ "error": text }), None);
+        let decision = self.decision(answer, false);
+        let record = self.decide(cx, key, &ended, Some(decision)).await?;
+        self.deliver(cx, record).await
+    }
+
+    /// Approves a call and runs its tool to its end. The policy of `tools` is asked again before that;
+    /// where it refuses, that is how the call ends.
+    ///
+    /// Of several who approve at the same time one runs the tool; the others are told
+    /// [`ApprovalError::NotWaiting`]. Dropping the future cancels the tool.
+    pub async fn approve(
+        &self,
+        cx: &InvocationContext,
+        key: &str,
+        answer: Answer,
+        tools: &ToolExecutor,
+        memory: Arc<dyn Memory>,
+    ) -> Result<CallRecord, ApprovalError> {
+        let record = self.check(cx, key, &answer).await?;
+        let record = self.run(cx, &record, answer, tools, memory).await?;
+        self.deliver(cx, record).await
+    }
+
+    /// Has the policy judge the call, takes it, and runs it.
+    async fn run(
+        &self,
+        cx: &InvocationContext,
+        record: &CallRecord,
+        answer: Answer,
+        tools: &ToolExecutor,
+        memory: Arc<dyn Memory>,
+    ) -> Result<CallRecord, ApprovalError> {
+        let session = record.session_id.clone();
+        let memory: Arc<dyn Memory> =
+            Arc::new(ScopedMemory::of_tenant(memory, cx.scope(), &session));
+        let cx = match cx.account() {
+            Some(_) => cx.clone(),
+            None => {
+                let (agent, clock) = (record.agent.clone(), self.clock.clone());
+                let account = Account::new(
+                    &self.store,
+                    cx,
+                    agent,
+                    session.clone(),
+                    clock,
+                    STORE_LIMIT,
+                    record.parent_id.clone(),
+                    Lost::default(),
+                );
+                cx.clone().with_account(account)
+            }
+        };
+        let mut context = CallContext::new(session.clone(), record.turn, memory.clone());
+        (context.approved, context.waited) = (true, true);
+        context.invocation = cx.clone();
+        let request = ToolCallRequest {
+            id: record.call_id.clone(),
+            name: record.tool.clone(),
+            arguments: ToolArguments::Object(record.arguments.clone()),
+        };
+        let tools = tools.with_new_ids();
+        let decision = self.decision(answer, true);
+        let refused = |outcome: Outcome, output: Value, detail: String| {
+            self.ended(outcome, output, Some(detail))
+        };
+        let refusal = match tools.admit_text(&context, request).await {
+            Admission::Run(admitted) if admitted.call().args == record.arguments => {
+                let asked_by = record.approval.as_ref().map(|approval| approval.asked_by);
+                let told = decision.answer.clone().unwrap_or(Value::Bool(true));
+                let running = CallState::Running { since: (self.clock)() };
+                let claimed = self.decide(&cx, &record.key, &running, Some(decision)).await?;
+                let cancelled = cx.cancellation().child_token();
+                let mut run = RunContext::new(session, record.turn, memory, cancelled)
+                    .with_invocation(cx.clone())
+                    .parking(Parking::default());
+                run.claimed = Some(claimed);
+                run.resumed = (asked_by == Some(AskedBy::Tool)).then_some(told);
+                tools.run(admitted, run).await;
+                return self.call(&cx, &record.key).await;
+            }
+            Admission::Run(_) => {
+                let text = Outcome::Denied.fixed_text();
+                let detail = "the policy wants other arguments than those that were approved";
+                refused(Outcome::Denied, json!({ "error": text }), detail.into())
+            }
+            Admission::Refused(refusal) if refusal.outcome == Outcome::UnknownTool => {
+                return Err(ApprovalError::NoTool(record.tool.clone()));
+            }
+            Admission::Refused(refusal) => {
+                let output = Value::Object(refusal.response.response);
+                refused(refusal.outcome, output, refusal.reason)
+            }
+            Admission::Host(_) => return Err(ApprovalError::NoTool(record.tool.clone())),
+            Admission::Confirm { .. } => {
+                let text = Outcome::Denied.fixed_text();
+                let detail = "the policy wants the caller to confirm it, who is not there";
+                refused(Outcome::Denied, json!({ "error": text }), detail.into())
+            }
+            Admission::Duplicate => {
+                return Err(RuntimeError::internal("the call was judged twice").into());
+            }
+        };
+        self.decide(&cx, &record.key, &refusal, Some(decision)).await
+    }
+
+    /// The history tells of the outcome, by a snapshot of its own, unless a session lives that does so.
+    /// Where the conversation has gone on elsewhere, whoever goes on from here is told.
+    async fn deliver(
+        &self,
+        cx: &InvocationContext,
+        record: CallRecord,
+    ) -> Result<CallRecord, ApprovalError> {
+        let now = (self.clock)();
+        let attended = record.approval.as_ref().and_then(|approval| approval.attended_until);
+        let over = matches!(record.state, CallState::Ended { .. }) && !record.settled;
+        if !self.delivers || !over || attended.is_some_and(|until| until > now) {
+            return Ok(record);
+        }
+        if let Err(error) = self.append_outcome(cx, &record).await {
+            let call = &*record.key;
+            tracing::warn!(call, %error, "the outcome waits for whoever goes on with the session");
+        }
+        Ok(record)
+    }
+
+    async fn append_outcome(
+        &self,
+        cx: &InvocationContext,
+        record: &CallRecord,
+    ) -> Result<(), RuntimeError> {
+        let clock = self.clock.clone();
+        // The agent may be any: what it adds is what the store knows.
+        let agent: Agent = Agent::custom(record.agent.clone(), |_cx, _responder, _runner| async {
+            Ok(AgentResult::default())
+        })
+        .shared_store(self.store.clone())
+        .clock(move || clock())
+        .build();
+        let init = AgentInit::session(record.session_id.clone());
+        let invocation = agent.open(cx, init).await?;
+        let tells = invocation.context().account().is_some_and(|it| it.tells_of(&record.key));
+        if tells {
+            let finish_reason = Some(AgentFinishReason::Stop);
+            invocation.begin_turn()?.seal(Ok(TurnResult { finish_reason })).write().await;
+        }
+        invocation.finish(Ok(AgentResult::default())).await;
+        Ok(())
+    }
+
+    /// The call, where it waits and is the one that was shown.
+    async fn check(
+        &self,
+        cx: &InvocationContext,
+        key: &str,
+        answer: &Answer,
+    ) -> Result<CallRecord, ApprovalError> {
+        let record = self.call(cx, key).await?;
+        if !record.is_waiting() {
+            return Err(ApprovalError::NotWaiting(Box::new(record)));
+        }
+        if answer.shown.as_ref().is_some_and(|shown| **shown != *record.arguments_hash) {
+            return Err(ApprovalError::ChangedArguments(record.key));
+        }
+        Ok(record)
+    }
+
+    /// Says that a session lives that is going to tell the outcome of a call that waits, for so long
+    /// from now; `None`: not any more. Until then nobody else does.
+    pub async fn attend(
+        &self,
+        cx: &InvocationContext,
+        key: &str,
+        within: Option<Duration>,
+    ) -> Result<(), ApprovalError> {
+        let until = within.and_then(|within| later((self.clock)(), within));
+        let update = |record: Option<&CallRecord>| {
+            Ok(match record.filter(|record| !record.settled) {
+                Some(record) => {
+                    let mut record = record.clone();
+                    if let Some(approval) = &mut record.approval {
+                        approval.attended_until = until;
+                    }
+                    CallChange::Write(Box::new(record))
+                }
+                None => CallChange::Keep,
+            })
+        };
+        self.ledger()?.save_call(cx, key, &update).await?;
+        Ok(())
+    }
+
+    /// The conversation of `cx` is going to tell of the outcome of this call. Once a snapshot does, the
+    /// call is settled.
+    pub fn note(&self, cx: &InvocationContext, record: &CallRecord) {
+        if let Some(account) = cx.account() {
+            account.note_ended(record);
+        }
+    }
+
+    /// Over the calls of the store of an invocation.
+    pub(crate) fn of_account(account: &Arc<Account>) -> Result<Self, ApprovalError> {
+        let account = account.clone();
+        let approvals = Self::new(account.store().clone())?.clock(move || account.now());
+        Ok(Self { delivers: false, ..approvals })
+    }
+
+    /// Takes a call for somebody who approves it and is going to run it.
+    pub(crate) async fn claim(
+        &self,
+        cx: &InvocationContext,
+        key: &str,
+        by: Option<Arc<str>>,
+    ) -> Result<CallRecord, ApprovalError> {
+        let decision = self.decision(Answer { by, ..Answer::default() }, true);
+        let running = CallState::Running { since: (self.clock)() };
+        self.decide(cx, key, &running, Some(decision)).await
+    }
+
+    /// Somebody gave the output of a call in the place of its tool.
+    pub(crate) async fn answer(
+        &self,
+        account: &Arc<Account>,
+        key: &str,
+        output: Value,
+        by: Option<Arc<str>>,
+    ) -> Result<(), ApprovalError> {
+        let decision = self.decision(Answer { by, ..Answer::default() }, false);
+        let ended = self.ended(Outcome::Success, output, Some("answered by hand".into()));
+        let record = self.decide(account.context(), key, &ended, Some(decision)).await?;
+        account.note_ended(&record);
+        Ok(())
+    }
+
+    /// The policy refused a call that waits.
+    pub(crate) async fn refuse(
+        &self,
+        account: &Arc<Account>,
+        key: &str,
+        refusal: &Refused,
+    ) -> Result<(), ApprovalError> {
+        let output = Value::Object(refusal.response.response.clone());
+        let ended = self.ended(refusal.outcome, output, Some(refusal.reason.clone()));
+        let record = self.decide(account.context(), key, &ended, None).await?;
+        account.note_ended(&record);
+        Ok(())
+    }
+
+    /// Takes a call that waits to another state. One of those who try at the same time does.
+    async fn decide(
+        &self,
+        cx: &InvocationContext,
+        key: &str,
+        state: &CallState,
+        decision: Option<Decision>,
+    ) -> Result<CallRecord, ApprovalError> {
+        let mut taken = None;
+        let update = |record: Option<&CallRecord>| {
+            Ok(match record {
+                Some(record) if record.is_waiting() => {
+                    let mut record = record.clone();
+                    record.state = state.clone();
+                    if let Some(approval) = &mut record.approval {
+                        approval.decision = decision.clone().or(approval.decision.take());
+                    }
+                    CallChange::Write(Box::new(record))
+                }
+                _ => CallChange::Keep,
+            })
+        };
+        let record = self.ledger()?.save_call(cx, key, &update).await?;
+        // The state says when, and the decision by whom, so that it is this one or nobody's.
+        if let Some(record) = record {
+            let decided = record.approval.as_ref().and_then(|approval| approval.decision.as_ref());
+            if record.state == *state && (decision.is_none() || decided == decision.as_ref()) {
+                return Ok(record);
+            }
+            taken = Some(record);
+        }
+        match taken {
+            Some(record) => Err(ApprovalError::NotWaiting(Box::new(record))),
+            None => Err(ApprovalError::NotFound(key.into())),
+        }
+    }
+
+    /// A call that waited for too long is over, with that as its outcome.
+    async fn expire_if_due(
+        &self,
+        cx: &InvocationContext,
+        record: CallRecord,
+    ) -> Result<CallRecord, ApprovalError> {
+        let now = (self.clock)();
+        let until = record.approval.as_ref().and_then(|approval| approval.expires_at);
+        if !record.is_waiting() || until.is_none_or(|until| until > now) {
+            return Ok(record);
+        }
+        let text = Outcome::Expired.fixed_text();
+        let detail = until.map(|until| format!("nobody decided until {until}"));
+        let ended = self.ended(Outcome::Expired, json!({ "error": text }), detail);
+        match self.decide(cx, &record.key, &ended, None).await {
+            Ok(record) => self.deliver(cx, record).await,
+            // Somebody decided in this moment.
+            Err(ApprovalError::NotWaiting(record)) => Ok(*record),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn ended(&self, outcome: Outcome, output: Value, detail: Option<String>) -> CallState {
+        CallState::Ended { at: (self.clock)(), outcome, output, detail }
+    }
+
+    fn decision(&self, answer: Answer, approved: bool) -> Decision {
+        let Answer { by, reason, told, .. } = answer;
+        let nonce = crate::id::new_id();
+        Decision { approved, by, at: (self.clock)(), reason, answer: told, nonce }
+    }
+
+    fn ledger(&self) -> Result<&dyn CallLedger, ApprovalError> {
+        self.store.call_ledger().ok_or(ApprovalError::Unsupported)
+    }
+}
+
+impl fmt::Debug for Approvals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Approvals").field("agent", &self.agent).finish_non_exhaustive()
+    }
+}

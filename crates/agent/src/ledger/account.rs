@@ -1,0 +1,498 @@
+//! The account of one invocation: what its calls do is recorded in the store of its agent.
+
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use antiphon_types::{Status, ToolCall};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use tokio::{sync::mpsc, time::timeout};
+
+use super::{Approval, AskedBy, CallChange, CallLedger, CallRecord, CallState, Lost};
+use crate::{
+    Executed, InvocationContext, Messages, Outcome, RuntimeError, agent::WallClock, id::new_id,
+    store::SessionStore, tool::Effects,
+};
+
+/// Changes that may wait to be written behind. More are left out, and counted.
+const MAX_BEHIND: usize = 1024;
+
+/// The account of an invocation, over a store that has a ledger.
+pub(crate) struct Account {
+    store: Arc<dyn SessionStore>,
+    /// Ends neither by time nor by cancellation: what was begun is recorded.
+    cx: InvocationContext,
+    agent: Arc<str>,
+    session_id: Arc<str>,
+    clock: WallClock,
+    /// How long one operation of the store may take.
+    limit: Duration,
+    /// Calls whose outcome is not known, of which the history tells.
+    unknown: Mutex<Vec<CallRecord>>,
+    progress: Mutex<Progress>,
+    behind: OnceLock<mpsc::Sender<Behind>>,
+    left_out: AtomicU64,
+}
+
+#[derive(Default)]
+struct Progress {
+    /// Told of by the history that the invocation began with; no snapshot holds that yet.
+    told: Vec<Arc<str>>,
+    /// Calls that ended; no turn that was sealed holds them yet.
+    ended: Vec<Ended>,
+    /// The calls of turns that were sealed, in their order; they are not known to be written.
+    sealed: Vec<(Arc<str>, Vec<Arc<str>>)>,
+    /// The last snapshot that is on the disk.
+    tip: Option<Arc<str>>,
+}
+
+struct Ended {
+    tool: Arc<str>,
+    /// As the history names it.
+    reference: Arc<str>,
+    key: Arc<str>,
+}
+
+/// What came of an attempt to begin a call.
+pub(crate) enum Begin {
+    /// It may run, and is recorded.
+    Run(Entry),
+    /// A person is to decide: what they are told.
+    Ask(Value),
+}
+
+impl Account {
+    /// `None` where the store keeps no account.
+    pub(crate) fn new(
+        store: &Arc<dyn SessionStore>,
+        cx: &InvocationContext,
+        agent: Arc<str>,
+        session_id: Arc<str>,
+        clock: WallClock,
+        limit: Duration,
+        tip: Option<Arc<str>>,
+        lost: Lost,
+    ) -> Option<Arc<Self>> {
+        store.call_ledger()?;
+        let told = lost.calls.iter().map(|call| call.key.clone()).collect();
+        let account = Arc::new(Self {
+            store: store.clone(),
+            cx: cx.uncancelled(),
+            agent,
+            session_id,
+            clock,
+            limit,
+            unknown: Mutex::new(lost.unknown().cloned().collect()),
+            progress: Mutex::new(Progress { told, tip, ..Progress::default() }),
+            behind: OnceLock::new(),
+            left_out: AtomicU64::new(0),
+        });
+        for key in lost.told {
+            account.write_behind(key, Change::Settle);
+        }
+        Some(account)
+    }
+
+    /// The store.
+    pub(crate) fn store(&self) -> &Arc<dyn SessionStore> {
+        &self.store
+    }
+
+    /// In whose name.
+    pub(crate) fn context(&self) -> &InvocationContext {
+        &self.cx
+    }
+
+    pub(crate) fn agent(&self) -> &Arc<str> {
+        &self.agent
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        (self.clock)()
+    }
+
+    /// Records that a call begins: on the disk when this returns, unless the tool only reads.
+    pub(crate) async fn begin(
+        self: &Arc<Self>,
+        call: &ToolCall,
+        effects: Effects,
+        turn: u64,
+        cx: &InvocationContext,
+    ) -> Result<Begin, RuntimeError> {
+        let mut record = self.record(new_id(), call, effects, turn, cx);
+        match effects {
+            Effects::Idempotent => {
+                let mut unknown = lock(&self.unknown);
+                if let Some(at) = unknown.iter().position(|earlier| earlier.is_like(call)) {
+                    record.key = unknown.remove(at).key;
+                }
+            }
+            Effects::Ask => {
+                let unknown = lock(&self.unknown);
+                if let Some(earlier) = unknown.iter().find(|earlier| earlier.is_like(call)) {
+                    let reason = "it may have happened before: the outcome of a call like this one \
+                                  is not known";
+                    return Ok(Begin::Ask(json!({ "reason": reason, "earlier": earlier.key })));
+                }
+            }
+            Effects::Once | Effects::ReadOnly => {}
+        }
+        let entry = Entry {
+            account: self.clone(),
+            key: record.key.clone(),
+            tool: call.name.clone(),
+            reference: call.id.clone(),
+            waits: effects != Effects::ReadOnly,
+            phase: Phase::Recorded,
+        };
+        let key = record.key.clone();
+        let change = Change::Write(Box::new(record));
+        match entry.waits {
+            true => drop(self.save(&key, &change).await?),
+            false => self.write_behind(key, change),
+        }
+        Ok(Begin::Run(entry))
+    }
+
+    /// The entry of a call that waited for a person and may run; its record says so already.
+    pub(crate) fn resume(self: &Arc<Self>, record: &CallRecord) -> Entry {
+        Entry {
+            account: self.clone(),
+            key: record.key.clone(),
+            tool: record.tool.clone(),
+            reference: record.call_id.clone(),
+            waits: true,
+            phase: Phase::Recorded,
+        }
+    }
+
+    /// Records that a call waits for a person without having run.
+    pub(crate) async fn park(
+        &self,
+        call: &ToolCall,
+        effects: Effects,
+        turn: u64,
+        cx: &InvocationContext,
+        waits: Waits,
+    ) -> Result<CallRecord, RuntimeError> {
+        let mut record = self.record(new_id(), call, effects, turn, cx);
+        record.state = CallState::Waiting;
+        record.approval = Some(waits.approval(self.now()));
+        let key = record.key.clone();
+        self.save(&key, &Change::Write(Box::new(record.clone()))).await?;
+        Ok(record)
+    }
+
+    fn record(
+        &self,
+        key: Arc<str>,
+        call: &ToolCall,
+        effects: Effects,
+        turn: u64,
+        cx: &InvocationContext,
+    ) -> CallRecord {
+        let mut record = CallRecord::new(key, self.session_id.clone(), call, self.now());
+        record.agent = self.agent.clone();
+        record.effects = effects;
+        record.turn = turn;
+        if let Some(turn) = cx.turn() {
+            record.snapshot_id = turn.snapshot_id.clone();
+        }
+        // Not the turn's own parent, which may never come to the disk.
+        record.parent_id = lock(&self.progress).tip.clone();
+        record
+    }
+
+    /// The calls of which the history says that their outcome is not known.
+    pub(crate) fn unknown_calls(&self) -> Vec<CallRecord> {
+        lock(&self.unknown).clone()
+    }
+
+    /// Whether the history that the invocation began with tells of this call.
+    pub(crate) fn tells_of(&self, key: &str) -> bool {
+        lock(&self.progress).told.iter().any(|told| **told == *key)
+    }
+
+    /// A call that waited for a person has ended; the history is going to tell of it.
+    pub(crate) fn note_ended(&self, record: &CallRecord) {
+        let (tool, reference) = (record.tool.clone(), record.call_id.clone());
+        let key = record.key.clone();
+        let mut progress = lock(&self.progress);
+        if !progress.ended.iter().any(|ended| ended.key == key) {
+            progress.ended.push(Ended { tool, reference, key });
+        }
+    }
+
+    /// A turn was sealed that goes from the one conversation to the other.
+    pub(crate) fn sealed(&self, snapshot_id: &Arc<str>, before: &Messages, after: &Messages) {
+        let mut progress = lock(&self.progress);
+        let mut keys = std::mem::take(&mut progress.told);
+        if !progress.ended.is_empty() {
+            let new = after.range(before.shared_prefix(after));
+            for part in new.flat_map(|message| message.content.iter()) {
+                let answered = match (part.as_tool_response(), part.as_tool_request()) {
+                    (Some(response), _) => Some((&response.name, response.id.as_deref())),
+                    // Its output waits for those beside it.
+                    (_, Some(request)) if part.metadata_entry("pendingOutput").is_some() => {
+                        Some((&request.name, request.id.as_deref()))
+                    }
+                    _ => None,
+                };
+                let Some((name, id)) = answered else { continue };
+                let same = |ended: &Ended| {
+                    let named = |id: &str| *ended.reference == *id || *ended.key == *id;
+                    ended.tool == *name && id.is_none_or(named)
+                };
+                if let Some(at) = progress.ended.iter().rposition(same) {
+                    keys.push(progress.ended.remove(at).key);
+                }
+            }
+        }
+        if !keys.is_empty() {
+            progress.sealed.push((snapshot_id.clone(), keys));
+        }
+    }
+
+    /// The snapshot is on the disk, and with it all that was sealed up to it.
+    pub(crate) fn written(&self, snapshot_id: &Arc<str>) {
+        let settled: Vec<_> = {
+            let mut progress = lock(&self.progress);
+            progress.tip = Some(snapshot_id.clone());
+            let up_to = progress.sealed.iter().rposition(|(id, _)| id == snapshot_id);
+            progress
+                .sealed
+                .drain(..up_to.map_or(0, |at| at + 1))
+                .flat_map(|(_, keys)| keys)
+                .collect()
+        };
+        for key in settled {
+            self.write_behind(key, Change::Settle);
+        }
+    }
+
+    /// All that was sealed is on the disk, in one snapshot.
+    pub(crate) fn all_written(&self) {
+        let sealed = std::mem::take(&mut lock(&self.progress).sealed);
+        for key in sealed.into_iter().flat_map(|(_, keys)| keys) {
+            self.write_behind(key, Change::Settle);
+        }
+    }
+
+    async fn save(&self, key: &str, change: &Change) -> Result<Option<CallRecord>, RuntimeError> {
+        let ledger = self.store.call_ledger().ok_or_else(no_ledger)?;
+        save(ledger, &self.cx, self.limit, key, change).await
+    }
+
+    /// Leaves a change to the task that writes them in their order, as long as the account is there
+    /// and after that until it is done.
+    fn write_behind(&self, key: Arc<str>, change: Change) {
+        let queue = self.behind.get_or_init(|| {
+            let (sender, queue) = mpsc::channel(MAX_BEHIND);
+            // Without a runtime nothing can be written, nor could anything have run.
+            if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+                runtime.spawn(write(self.store.clone(), self.cx.clone(), self.limit, queue));
+            }
+            sender
+        });
+        if queue.try_send(Behind { key, change }).is_err() {
+            let left_out = self.left_out.fetch_add(1, Ordering::Relaxed) + 1;
+            tracing::warn!(left_out, "the store is too slow for the records of tool calls");
+        }
+    }
+}
+
+impl fmt::Debug for Account {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Account").field("session_id", &self.session_id).finish_non_exhaustive()
+    }
+}
+
+/// That a call waits for a person.
+pub(crate) struct Waits {
+    pub(crate) asked_by: AskedBy,
+    pub(crate) question: Value,
+    pub(crate) expires_after: Option<Duration>,
+    /// How long from now a session is sure to tell the outcome.
+    pub(crate) attended: Option<Duration>,
+}
+
+impl Waits {
+    fn approval(self, now: Timestamp) -> Approval {
+        Approval {
+            asked_by: self.asked_by,
+            question: self.question,
+            requested_at: now,
+            expires_at: self.expires_after.and_then(|after| later(now, after)),
+            attended_until: self.attended.and_then(|after| later(now, after)),
+            decision: None,
+        }
+    }
+}
+
+/// `after` past `now`; `None` where that is beyond all calendars.
+pub(crate) fn later(now: Timestamp, after: Duration) -> Option<Timestamp> {
+    now.checked_add(SignedDuration::try_from(after).ok()?).ok()
+}
+
+/// A call that is recorded as running. Dropped without an end it was cancelled.
+pub(crate) struct Entry {
+    account: Arc<Account>,
+    key: Arc<str>,
+    tool: Arc<str>,
+    reference: Arc<str>,
+    /// What is recorded is waited for.
+    waits: bool,
+    phase: Phase,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// The tool has not been called yet.
+    Recorded,
+    Running,
+    Over,
+}
+
+impl Entry {
+    /// The key that the tool is given.
+    pub(crate) fn key(&self) -> &Arc<str> {
+        &self.key
+    }
+
+    /// From here on the tool may do something.
+    pub(crate) fn runs(&mut self) {
+        self.phase = Phase::Running;
+    }
+
+    /// The call has its outcome.
+    pub(crate) async fn end(mut self, executed: &Executed) {
+        self.phase = Phase::Over;
+        let account = self.account.clone();
+        if executed.interrupt.is_some() {
+            // The conversation holds it, as a request that waits.
+            return account.write_behind(self.key.clone(), Change::Remove);
+        }
+        let (outcome, output) = (executed.outcome, executed.output.clone());
+        let detail = executed.detail.clone();
+        let change = Change::End(CallState::Ended { at: account.now(), outcome, output, detail });
+        let (tool, reference) = (self.tool.clone(), self.reference.clone());
+        lock(&account.progress).ended.push(Ended { tool, reference, key: self.key.clone() });
+        if !self.waits {
+            return account.write_behind(self.key.clone(), change);
+        }
+        if let Err(error) = account.save(&self.key, &change).await {
+            let call = &*self.key;
+            tracing::error!(call, %error, "the outcome of a tool call could not be recorded");
+        }
+    }
+
+    /// The tool waits for a person. Its record says so when this returns.
+    pub(crate) async fn park(mut self, waits: Waits) -> Result<CallRecord, RuntimeError> {
+        self.phase = Phase::Over;
+        let change = Change::Wait(Box::new(waits.approval(self.account.now())));
+        let parked = self.account.save(&self.key, &change).await?;
+        parked.ok_or_else(|| RuntimeError::internal("the record of the call is gone"))
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        let change = match self.phase {
+            Phase::Over => return,
+            Phase::Recorded => Change::Remove,
+            Phase::Running => {
+                let text = Outcome::Cancelled.fixed_text();
+                Change::End(CallState::Ended {
+                    at: self.account.now(),
+                    outcome: Outcome::Cancelled,
+                    output: json!({ "error": text }),
+                    detail: None,
+                })
+            }
+        };
+        self.account.write_behind(self.key.clone(), change);
+    }
+}
+
+/// A change of a record that nobody waits for.
+struct Behind {
+    key: Arc<str>,
+    change: Change,
+}
+
+enum Change {
+    Write(Box<CallRecord>),
+    End(CallState),
+    Wait(Box<Approval>),
+    Remove,
+    /// A snapshot holds how it ended.
+    Settle,
+}
+
+impl Change {
+    fn apply(&self, record: Option<&CallRecord>) -> CallChange {
+        let Some(record) = record else {
+            return match self {
+                Self::Write(new) => CallChange::Write(new.clone()),
+                _ => CallChange::Keep,
+            };
+        };
+        let mut record = record.clone();
+        match self {
+            Self::Write(new) => record = CallRecord::clone(new),
+            Self::Remove => return CallChange::Remove,
+            // What waited for a person is kept: somebody may ask what became of it.
+            Self::Settle if record.approval.is_none() => return CallChange::Remove,
+            Self::Settle => record.settled = true,
+            Self::End(state) => record.state = state.clone(),
+            Self::Wait(approval) => {
+                record.state = CallState::Waiting;
+                record.approval = Some(Approval::clone(approval));
+            }
+        }
+        CallChange::Write(Box::new(record))
+    }
+}
+
+async fn save(
+    ledger: &dyn CallLedger,
+    cx: &InvocationContext,
+    limit: Duration,
+    key: &str,
+    change: &Change,
+) -> Result<Option<CallRecord>, RuntimeError> {
+    let saved = timeout(limit, ledger.save_call(cx, key, &|record| Ok(change.apply(record)))).await;
+    saved.map_err(|_| {
+        let text = format!("the store did not answer within {limit:?}");
+        RuntimeError::new(Status::Unavailable, text)
+    })?
+}
+
+async fn write(
+    store: Arc<dyn SessionStore>,
+    cx: InvocationContext,
+    limit: Duration,
+    mut queue: mpsc::Receiver<Behind>,
+) {
+    while let Some(Behind { key, change }) = queue.recv().await {
+        let Some(ledger) = store.call_ledger() else { return };
+        if let Err(error) = save(ledger, &cx, limit, &key, &change).await {
+            tracing::warn!(call = &*key, %error, "a tool call could not be recorded");
+        }
+    }
+}
+
+fn no_ledger() -> RuntimeError {
+    RuntimeError::FailedPrecondition("the store keeps no account of tool calls".into())
+}
+
+/// Held for moves of plain data only.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,211 @@
+//! What is recorded of a call.
+
+use std::sync::Arc;
+
+use antiphon_types::{JsonObject, ToolCall};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::canonical_hash;
+use crate::{Outcome, tool::Effects};
+
+/// A tool call that a store keeps account of.
+///
+/// It is there from before the call runs, or waits for a person, until a snapshot holds how it ended.
+/// A call that waited for a person stays for good, settled.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct CallRecord {
+    /// The key of the record, unlike any other. Also the idempotency key that the tool is given, and
+    /// what a person who approves the call names.
+    pub key: Arc<str>,
+    /// The session.
+    pub session_id: Arc<str>,
+    /// The agent whose session it is.
+    pub agent: Arc<str>,
+    /// The snapshot that the turn of the call was to become.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot_id: Option<Arc<str>>,
+    /// The last snapshot of the session that was on the disk then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent_id: Option<Arc<str>>,
+    /// The number of the user's turn, from 1.
+    pub turn: u64,
+    /// The id of the call. Others may have the same.
+    pub call_id: Arc<str>,
+    /// The tool.
+    pub tool: Arc<str>,
+    /// The approved arguments.
+    #[serde(with = "as_text")]
+    pub arguments: JsonObject,
+    /// Their [`canonical_hash`].
+    pub arguments_hash: Arc<str>,
+    /// What the tool says that it changes.
+    pub effects: Effects,
+    /// When the record was made.
+    pub created_at: Timestamp,
+    /// How far the call is.
+    pub state: CallState,
+    /// What there is to a call that waits for a person, or did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval: Option<Approval>,
+    /// A snapshot holds how it ended: there is nothing left to be done.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub settled: bool,
+}
+
+/// How far a call is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "name", rename_all = "camelCase", rename_all_fields = "camelCase")]
+#[non_exhaustive]
+pub enum CallState {
+    /// It waits for a person.
+    Waiting,
+    /// It runs. Where its process is gone, nobody knows how it ended.
+    Running {
+        /// Since then.
+        since: Timestamp,
+    },
+    /// It has its outcome.
+    Ended {
+        /// When.
+        at: Timestamp,
+        /// How.
+        outcome: Outcome,
+        /// What the tool gave; `{"error": text}` for failures.
+        #[serde(with = "as_text")]
+        output: Value,
+        /// More, for the host's records.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        detail: Option<String>,
+    },
+}
+
+/// What there is to a call that waits for a person, or did.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct Approval {
+    /// Who wants it.
+    pub asked_by: AskedBy,
+    /// What the person is told of it: the data of the tool's interrupt, or `{"reason": text}`.
+    #[serde(with = "as_text")]
+    pub question: Value,
+    /// When it began to wait.
+    pub requested_at: Timestamp,
+    /// When it ends by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Timestamp>,
+    /// A session lives until then that will tell the outcome.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attended_until: Option<Timestamp>,
+    /// What was decided.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decision: Option<Decision>,
+}
+
+/// Who wants a person to decide over a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum AskedBy {
+    /// The tool, which ran up to its interrupt and runs again with the answer.
+    Tool,
+    /// The policy: the tool has not run.
+    Policy,
+    /// The ledger: a call like this one may have happened before.
+    Ledger,
+}
+
+/// What a person decided over a call.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct Decision {
+    /// Whether the call may run.
+    pub approved: bool,
+    /// Who decided, as far as that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<Arc<str>>,
+    /// When.
+    pub at: Timestamp,
+    /// Why, in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// What the tool is told: an object, or `true`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<Value>,
+    /// Tells it from any other decision, also by the same person at the same time.
+    pub nonce: Arc<str>,
+}
+
+impl CallRecord {
+    /// A record of a call that begins to run at `now`. What belongs to a turn of an agent is to be
+    /// filled in.
+    pub fn new(
+        key: impl Into<Arc<str>>,
+        session_id: impl Into<Arc<str>>,
+        call: &ToolCall,
+        now: Timestamp,
+    ) -> Self {
+        Self {
+            key: key.into(),
+            session_id: session_id.into(),
+            agent: Arc::default(),
+            snapshot_id: None,
+            parent_id: None,
+            turn: 0,
+            call_id: call.id.clone(),
+            tool: call.name.clone(),
+            arguments: call.args.clone(),
+            arguments_hash: canonical_hash(&call.args).unwrap_or_default().into(),
+            effects: Effects::default(),
+            created_at: now,
+            state: CallState::Running { since: now },
+            approval: None,
+            settled: false,
+        }
+    }
+
+    /// Whether it waits for a person.
+    pub fn is_waiting(&self) -> bool {
+        self.state == CallState::Waiting
+    }
+
+    /// Whether it is the same tool with the same arguments.
+    pub fn is_like(&self, call: &ToolCall) -> bool {
+        // The hash is for others to compare; two large numbers may share theirs.
+        self.tool == call.name && self.arguments == call.args
+    }
+
+    /// The call, to be admitted again.
+    pub fn call(&self) -> ToolCall {
+        let (id, name) = (self.call_id.clone(), self.tool.clone());
+        ToolCall { id, name, args: self.arguments.clone() }
+    }
+}
+
+/// Values as JSON text: however deep they are, what they are in is not deeper.
+mod as_text {
+    use serde::{
+        Deserialize, Deserializer, Serialize, Serializer,
+        de::{DeserializeOwned, Error as _},
+        ser::Error as _,
+    };
+
+    pub(super) fn serialize<T: Serialize, S: Serializer>(
+        value: &T,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serde_json::to_string(value).map_err(S::Error::custom)?.serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, T: DeserializeOwned, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<T, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        serde_json::from_str(&text).map_err(D::Error::custom)
+    }
+}

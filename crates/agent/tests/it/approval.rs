@@ -1,0 +1,391 @@
+//! Calls that wait for a person.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use antiphon_agent::{
+    Admission, Agent, AgentFinishReason, AgentInit, CallContext, Denial, InMemory,
+    InMemorySessionStore, InterruptibleTool, InvocationContext, Invoke, Message, Messages, Outcome,
+    Parking, Part, Role, RunContext, SessionStore, ToolExecutor, ToolRegistry, TurnResult, Verdict,
+    approval::{Answer, ApprovalError, Approvals},
+    ledger::{CallRecord, CallState, LEDGER, close_parked, parked_request},
+    tool::interrupt,
+    types::{JsonObject, ToolCall},
+};
+use jiff::{SignedDuration, Timestamp};
+use proptest::prelude::*;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::support::{Counter, guarded, object, pay, request};
+
+fn cx() -> InvocationContext {
+    InvocationContext::new()
+}
+
+/// A policy that has a person decide over payments above 10, and refuses those above 100.
+fn policy(cx: &CallContext, call: &ToolCall) -> Verdict {
+    match call.args["amount"].as_u64() {
+        Some(..=10) => Verdict::Allow,
+        Some(101..) => Verdict::Deny(Denial::told("too much")),
+        _ if cx.approved => {
+            assert!(cx.waited);
+            Verdict::Allow
+        }
+        _ => Verdict::Ask { reason: "above 10".into() },
+    }
+}
+
+/// A store, an agent over it, and a tool whose calls wait.
+struct Rig {
+    store: Arc<dyn SessionStore>,
+    agent: Agent,
+    tools: ToolExecutor,
+    paid: Counter,
+    approvals: Approvals,
+    now: Arc<Mutex<Timestamp>>,
+}
+
+fn rig() -> Rig {
+    let store: Arc<dyn SessionStore> = Arc::new(InMemorySessionStore::new());
+    let paid = Counter::default();
+    over(store, guarded(pay(&paid), policy), paid)
+}
+
+fn over(store: Arc<dyn SessionStore>, tools: ToolExecutor, paid: Counter) -> Rig {
+    let now = Arc::new(Mutex::new(Timestamp::constant(1_700_000_000, 0)));
+    let (clock, time) = (now.clone(), now.clone());
+    let agent =
+        Agent::custom("clerk", |_cx, _responder, runner| async move { Ok(runner.result()) })
+            .shared_store(store.clone())
+            .clock(move || *clock.lock().unwrap())
+            .build();
+    let approvals = Approvals::new(store.clone()).unwrap().clock(move || *time.lock().unwrap());
+    Rig { store, agent, tools, paid, approvals, now }
+}
+
+impl Rig {
+    /// A turn in which the model asks to pay; the call is parked, and ends the turn.
+    async fn parks(&self, amount: u64) -> CallRecord {
+        let invocation = self.agent.open(&cx(), AgentInit::session("s")).await.unwrap();
+        let turn = invocation.begin_turn().unwrap();
+        let context = invocation.context().clone().with_turn(turn.context().clone());
+        let args = json!({ "amount": amount });
+        let memory = Arc::new(InMemory::new());
+        let mut admission = CallContext::new("s", 1, memory.clone());
+        admission.invocation = context.clone();
+        let tools = self.tools.with_new_ids();
+        let admitted = match tools.admit(&admission, request("c1", "pay", &args.to_string())) {
+            Admission::Run(admitted) => admitted,
+            other => panic!("{other:?}"),
+        };
+        let run = RunContext::new("s", 1, memory, Default::default())
+            .with_invocation(context)
+            .parking(Parking::new("Wait."));
+        let done = tools.run(admitted, run).await;
+        assert_eq!(done.outcome, Outcome::Paused);
+        assert_eq!(done.response.response["message"], "Wait.");
+        let record = *done.approval.unwrap();
+        let asked = Part::tool_request("pay", Some("c1".into()), args);
+        let question = &record.approval.as_ref().unwrap().question;
+        let asked = parked_request(asked, &record.key, question, done.output);
+        if let Some(waiting) = close_parked(&invocation.session().messages(), &[]) {
+            turn.append(waiting);
+        }
+        turn.append(Message::user("Pay."));
+        turn.append(Message::new(Role::Model, vec![asked]));
+        let finish_reason = Some(AgentFinishReason::Interrupted);
+        turn.seal(Ok(TurnResult { finish_reason })).write().await;
+        record
+    }
+
+    async fn approve(&self, key: &str) -> Result<CallRecord, ApprovalError> {
+        self.approve_as(key, Answer::new().by("ann")).await
+    }
+
+    async fn approve_as(&self, key: &str, answer: Answer) -> Result<CallRecord, ApprovalError> {
+        let memory = Arc::new(InMemory::new());
+        self.approvals.approve(&cx(), key, answer, &self.tools, memory).await
+    }
+
+    async fn history(&self) -> Messages {
+        let latest = self.agent.get_latest_snapshot(&cx(), "s").await.unwrap();
+        latest.state.unwrap().messages
+    }
+
+    /// The outputs in the latest snapshot.
+    async fn outputs(&self) -> Vec<Value> {
+        let history = self.history().await;
+        let all = history.iter().flat_map(|message| message.tool_responses());
+        all.map(|(_, response)| response.output.clone().unwrap()).collect()
+    }
+
+    fn later(&self, hours: i64) {
+        let mut now = self.now.lock().unwrap();
+        *now += SignedDuration::from_hours(hours);
+    }
+}
+
+fn outcome(record: &CallRecord) -> Option<Outcome> {
+    match record.state {
+        CallState::Ended { outcome, .. } => Some(outcome),
+        _ => None,
+    }
+}
+
+#[tokio::test]
+async fn an_approved_call_runs_once_and_its_outcome_stands_in_the_history() {
+    let rig = rig();
+    let parked = rig.parks(50).await;
+    assert_eq!(rig.paid.count(), 0);
+    let waiting = rig.approvals.waiting(&cx(), Some("s")).await.unwrap();
+    assert_eq!(waiting, [parked.clone()]);
+    let tip = rig.agent.get_latest_snapshot(&cx(), "s").await.unwrap();
+    assert_eq!(tip.finish_reason, Some(AgentFinishReason::Interrupted));
+    assert_eq!(parked.snapshot_id, Some(tip.snapshot_id));
+    assert_eq!((&*parked.agent, &*parked.call_id), ("clerk", "c1"));
+
+    let done = rig.approve(&parked.key).await.unwrap();
+    assert_eq!((outcome(&done), rig.paid.count()), (Some(Outcome::Success), 1));
+    let decision = done.approval.unwrap().decision.unwrap();
+    assert_eq!((decision.approved, decision.by.as_deref()), (true, Some("ann")));
+    // While the turn that parked it is the last, its request gets the output.
+    assert_eq!(rig.outputs().await, [json!({ "paid": 50 })]);
+    let again = rig.approve(&parked.key).await.unwrap_err();
+    assert!(matches!(again, ApprovalError::NotWaiting(_)), "{again:?}");
+    assert!(again.to_string().contains("already by ann"), "{again}");
+    assert_eq!(rig.paid.count(), 1);
+    assert!(rig.approvals.waiting(&cx(), None).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn once_the_conversation_went_on_the_outcome_is_a_round_of_its_own() {
+    let rig = rig();
+    let parked = rig.parks(50).await;
+    let invocation = rig.agent.open(&cx(), AgentInit::session("s")).await.unwrap();
+    let turn = invocation.begin_turn().unwrap();
+    let waiting = close_parked(&invocation.session().messages(), &[]).unwrap();
+    turn.append(waiting);
+    turn.append(Message::user("Meanwhile?"));
+    turn.seal(Ok(TurnResult::default())).write().await;
+    rig.approve(&parked.key).await.unwrap();
+    let outputs = rig.outputs().await;
+    assert_eq!(outputs[0]["status"], "waiting_for_approval");
+    assert_eq!(outputs[1..], [json!({ "paid": 50 })]);
+    let history = rig.history().await;
+    let last = history.last().unwrap();
+    let note = last.content[0].metadata_entry(LEDGER).unwrap();
+    assert_eq!((&note["key"], &note["outcome"]), (&json!(parked.key), &json!("success")));
+    // It is told once.
+    rig.agent.run_text(&cx(), "And?", AgentInit::session("s")).await.unwrap();
+    assert_eq!(rig.outputs().await.len(), 2);
+}
+
+#[tokio::test]
+async fn a_refused_call_never_runs_and_says_why() {
+    let rig = rig();
+    let parked = rig.parks(50).await;
+    let answer = Answer::new().by("ann").reason("not today");
+    let denied = rig.approvals.deny(&cx(), &parked.key, answer).await.unwrap();
+    assert_eq!(outcome(&denied), Some(Outcome::NotApproved));
+    let text = json!({ "error": "the tool call was not approved: not today" });
+    assert_eq!(rig.outputs().await, [text]);
+    let late = rig.approve(&parked.key).await.unwrap_err();
+    assert!(late.to_string().contains("refused already by ann"), "{late}");
+    assert_eq!(rig.paid.count(), 0);
+}
+
+#[tokio::test]
+async fn what_was_not_shown_is_not_approved() {
+    let rig = rig();
+    let parked = rig.parks(50).await;
+    let shown = Answer::new().shown(&object(json!({ "amount": 5 })));
+    let changed = rig.approve_as(&parked.key, shown).await.unwrap_err();
+    assert!(matches!(changed, ApprovalError::ChangedArguments(_)), "{changed:?}");
+    let other = rig.approvals.clone().of_agent("baker").call(&cx(), &parked.key).await.unwrap_err();
+    assert!(matches!(other, ApprovalError::AnotherAgent { .. }), "{other:?}");
+    let missing = rig.approve("nothing").await.unwrap_err();
+    assert!(matches!(missing, ApprovalError::NotFound(_)), "{missing:?}");
+    let none = ToolExecutor::new(Arc::new(ToolRegistry::new()), None);
+    let memory = Arc::new(InMemory::new());
+    let no_tool = rig.approvals.approve(&cx(), &parked.key, Answer::new(), &none, memory).await;
+    assert!(matches!(no_tool, Err(ApprovalError::NoTool(_))), "{no_tool:?}");
+    // None of these took it.
+    let shown = Answer::new().shown(&object(json!({ "amount": 50.0 })));
+    assert_eq!(outcome(&rig.approve_as(&parked.key, shown).await.unwrap()), Some(Outcome::Success));
+}
+
+#[tokio::test]
+async fn the_policy_is_asked_again_before_the_call_runs() {
+    let rig = rig();
+    let parked = rig.parks(50).await;
+    let strict = |_: &CallContext, _: &ToolCall| Verdict::Deny(Denial::private("not any more"));
+    let tools = guarded(pay(&rig.paid), strict);
+    let memory = Arc::new(InMemory::new());
+    let done = rig.approvals.approve(&cx(), &parked.key, Answer::new(), &tools, memory).await;
+    assert_eq!(outcome(&done.unwrap()), Some(Outcome::Denied));
+    assert_eq!(rig.paid.count(), 0);
+}
+
+#[tokio::test]
+async fn a_call_that_nobody_decides_over_expires() {
+    let rig = rig();
+    let parked = rig.parks(50).await;
+    rig.later(23);
+    assert_eq!(rig.approvals.waiting(&cx(), None).await.unwrap().len(), 1);
+    rig.later(2);
+    let late = rig.approve(&parked.key).await.unwrap_err();
+    assert!(late.to_string().contains("expired"), "{late}");
+    let call = rig.approvals.call(&cx(), &parked.key).await.unwrap();
+    assert_eq!(outcome(&call), Some(Outcome::Expired));
+    let outputs = rig.outputs().await;
+    assert!(outputs[0]["error"].as_str().unwrap().contains("in time"), "{outputs:?}");
+    assert_eq!(rig.paid.count(), 0);
+}
+
+#[tokio::test]
+async fn while_a_session_attends_nobody_else_tells_the_outcome() {
+    let rig = rig();
+    let parked = rig.parks(50).await;
+    let attended = Some(Duration::from_secs(60));
+    rig.approvals.attend(&cx(), &parked.key, attended).await.unwrap();
+    rig.approve(&parked.key).await.unwrap();
+    assert!(rig.outputs().await.is_empty());
+    // Whoever goes on with the session does.
+    let invocation = rig.agent.open(&cx(), AgentInit::session("s")).await.unwrap();
+    let last = invocation.session().messages().last().cloned().unwrap();
+    assert_eq!(last.tool_responses().next().unwrap().1.output, Some(json!({ "paid": 50 })));
+}
+
+#[derive(Deserialize, schemars::JsonSchema)]
+struct Payment {
+    amount: u64,
+}
+
+#[derive(serde::Serialize, Deserialize)]
+struct Signature {
+    signed: Option<String>,
+}
+
+#[tokio::test]
+async fn a_tool_that_asked_is_told_the_answer_and_may_ask_again() {
+    let tool = InterruptibleTool::new(
+        "pay",
+        "Pays.",
+        |_cx, input: Payment, answer: Option<Signature>| async move {
+            match answer {
+                None => Err(interrupt(json!({ "amount": input.amount }))),
+                Some(Signature { signed: None }) => Err(interrupt(json!({ "needs": "a name" }))),
+                Some(Signature { signed: Some(name) }) => Ok(json!({ "signed": name })),
+            }
+        },
+    );
+    let registry = ToolRegistry::new();
+    registry.must_register(tool);
+    let store: Arc<dyn SessionStore> = Arc::new(InMemorySessionStore::new());
+    let rig = over(store, ToolExecutor::new(Arc::new(registry), None), Counter::default());
+    let parked = rig.parks(7).await;
+    assert_eq!(parked.approval.unwrap().question, json!({ "amount": 7 }));
+    let again = rig.approve(&parked.key).await.unwrap();
+    assert!(again.is_waiting());
+    assert_eq!(again.approval.unwrap().question, json!({ "needs": "a name" }));
+    let told = object(json!({ "signed": "Ann" }));
+    rig.approve_as(&parked.key, Answer::new().told(told)).await.unwrap();
+    assert_eq!(rig.outputs().await, [json!({ "signed": "Ann" })]);
+}
+
+#[tokio::test]
+async fn of_many_who_approve_at_once_one_runs_the_tool() {
+    let rig = rig();
+    let parked = rig.parks(50).await;
+    let all = (0..8).map(|_| rig.approve(&parked.key));
+    let done = futures_util::future::join_all(all).await;
+    assert_eq!(done.iter().filter(|done| done.is_ok()).count(), 1);
+    assert_eq!(rig.paid.count(), 1);
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Park,
+    Approve(usize),
+    ApproveTwice(usize),
+    Deny(usize),
+    Wait(u8),
+    Restart,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        3 => Just(Step::Park),
+        3 => (0..6usize).prop_map(Step::Approve),
+        1 => (0..6usize).prop_map(Step::ApproveTwice),
+        2 => (0..6usize).prop_map(Step::Deny),
+        1 => (1..20u8).prop_map(Step::Wait),
+        1 => Just(Step::Restart),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn each_call_runs_at_most_once_and_only_when_approved(
+        steps in prop::collection::vec(step(), 1..24),
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let mut rig = rig();
+            let mut keys: Vec<Arc<str>> = Vec::new();
+            let mut approved = 0;
+            for step in steps {
+                match step {
+                    Step::Park => keys.push(rig.parks(50).await.key),
+                    Step::Approve(at) => {
+                        if let Some(key) = keys.get(at) {
+                            approved += u64::from(rig.approve(key).await.is_ok());
+                        }
+                    }
+                    Step::ApproveTwice(at) => {
+                        if let Some(key) = keys.get(at) {
+                            let both = tokio::join!(rig.approve(key), rig.approve(key));
+                            let wins = u64::from(both.0.is_ok()) + u64::from(both.1.is_ok());
+                            assert!(wins <= 1);
+                            approved += wins;
+                        }
+                    }
+                    Step::Deny(at) => {
+                        if let Some(key) = keys.get(at) {
+                            let _ = rig.approvals.deny(&cx(), key, Answer::new()).await;
+                        }
+                    }
+                    Step::Wait(hours) => rig.later(hours.into()),
+                    Step::Restart => {
+                        let now = *rig.now.lock().unwrap();
+                        rig = over(rig.store, rig.tools, rig.paid);
+                        *rig.now.lock().unwrap() = now;
+                    }
+                }
+                assert_eq!(rig.paid.count(), approved);
+            }
+            // Each outcome is told once.
+            let history = match rig.agent.get_latest_snapshot(&cx(), "s").await {
+                Ok(latest) => latest.state.unwrap().messages,
+                Err(_) => Messages::new(),
+            };
+            for key in &keys {
+                let told = history.iter().flat_map(|message| message.tool_responses());
+                let told = told.filter(|(part, _)| {
+                    let note: Option<&JsonObject> =
+                        part.metadata_entry(LEDGER).and_then(Value::as_object);
+                    note.is_some_and(|note| {
+                        note["key"] == json!(key) && note["outcome"] != "waiting"
+                    })
+                });
+                let ended = outcome(&rig.approvals.call(&cx(), key).await.unwrap()).is_some();
+                assert!(told.count() <= usize::from(ended));
+            }
+        });
+    }
+}
