@@ -1,11 +1,12 @@
 # The two commands that matter are `make talk` and `make test`; each sets up what it lacks.
 
-.PHONY: talk test setup soak bench models help
+.PHONY: talk test setup soak mutants bench models help
 
 help:
 	@echo "make talk    hold a spoken conversation with the offline agent (ARGS=... are passed on)"
 	@echo "make test    everything that must hold before a change lands"
 	@echo "make soak    the long runs: property tests with many cases, more kills, the peers with new numbers"
+	@echo "make mutants changes the engine and the tool runtime at random, and says what no test notices (SHARD=0/9 for a part)"
 	@echo "make bench   measurements"
 	@echo "make models  rebuild the speech models from their published packages"
 
@@ -25,6 +26,11 @@ soak:
 	PROPTEST_CASES=$${CASES:-20000} KILLS=$${KILLS:-100} SEED=$${SEED:-$$(date +%s)} cargo nextest run --locked --workspace --all-features --no-fail-fast
 	cargo build --release --locked --workspace --all-features --bins --example slow_hook --example text_agent
 	.venv/bin/python tests/interop/run.py target/release
+
+# Needs cargo-mutants. Random lives are short here: a change is noticed early or not at all.
+mutants:
+	PROPTEST_CASES=$${CASES:-80} cargo mutants -p antiphon --features cascade --sharding round-robin --shard $${SHARD:-0/1} -o target
+	PROPTEST_CASES=$${CASES:-80} cargo mutants -p antiphon-agent --sharding round-robin --shard $${SHARD:-0/1} -o target/agent-mutants
 
 bench:
 	cargo bench --locked --features full --bench hot_path
