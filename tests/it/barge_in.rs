@@ -387,6 +387,28 @@ async fn each_request_ends_once_and_says_how() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_was_heard_is_told_by_the_times_of_words_where_the_provider_gives_them() {
+    let mut rig = start().await;
+    rig.user_says("u1", "Count.").reply("r1").words("r1", "One two three four.");
+    let word = |word: &str, ms: u64| antiphon::live::WordTime::new(word, ms as u32 * MS);
+    rig.audio("r1", 4_000).emit(LiveEvent::WordTimes {
+        reply: "r1".into(),
+        item: "r1-item".into(),
+        words: vec![word("One", 200), word("two", 400), word("three", 3_000), word("four", 3_900)],
+    });
+    rig.settle().await;
+    rig.speaker.play(1_000 * PER_MS);
+    rig.settle().await;
+    rig.session.interrupt().unwrap();
+    let told = rig.now().await.into_iter().find_map(|kind| match kind {
+        EventKind::AgentMessage { text, interrupted: true, .. } => Some(text),
+        _ => None,
+    });
+    // By the share of the audio that was heard it would be one word.
+    assert_eq!(told.as_deref(), Some("One two"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_time_of_a_request_runs_while_it_waits_for_its_turn() {
     let mut rig = start().await;
     rig.user_says("u1", "Hello.").reply("r1").words("r1", "Well").audio("r1", 500);

@@ -82,6 +82,16 @@ pub enum LiveEvent {
         /// The words.
         text: TextUpdate,
     },
+    /// When words of an item are spoken, by providers that know. What was heard of a reply that is cut
+    /// off is told by this, and not by the moments at which its words came.
+    WordTimes {
+        /// The reply it belongs to.
+        reply: ReplyId,
+        /// The reply's item.
+        item: Arc<str>,
+        /// The next words, in order; before their text or after it.
+        words: Vec<WordTime>,
+    },
     /// What the agent writes where it does not speak.
     OutputText {
         /// The reply it belongs to.
@@ -171,6 +181,7 @@ impl LiveEvent {
             Self::InputTranscript { .. } => "input_transcript",
             Self::ReplyStarted { .. } => "reply_started",
             Self::OutputTranscript { .. } => "output_transcript",
+            Self::WordTimes { .. } => "word_times",
             Self::OutputText { .. } => "output_text",
             Self::Audio { .. } => "audio",
             Self::ToolCalls { .. } => "tool_calls",
@@ -198,6 +209,23 @@ pub enum TextUpdate {
     Snapshot(String),
     /// The text is complete. `Some` replaces what came before; `None` keeps it.
     Final(Option<String>),
+}
+
+/// When a word is spoken.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct WordTime {
+    /// The word as it stands in the text; punctuation may be missing.
+    pub word: String,
+    /// When it is over, from the beginning of its item's audio.
+    pub end: Duration,
+}
+
+impl WordTime {
+    /// `word` is over after so much of its item's audio.
+    pub fn new(word: impl Into<String>, end: Duration) -> Self {
+        Self { word: word.into(), end }
+    }
 }
 
 /// How a reply ended.

@@ -50,7 +50,9 @@ pub use config::{
     VoiceActivity, WorkflowConfig, WorkflowStep,
 };
 pub use error::LiveError;
-pub use event::{ErrorInfo, LiveEvent, RateLimit, ReplyId, ReplyOutcome, SpeakerInfo, TextUpdate};
+pub use event::{
+    ErrorInfo, LiveEvent, RateLimit, ReplyId, ReplyOutcome, SpeakerInfo, TextUpdate, WordTime,
+};
 pub use protocol::{
     Connector, Frame, Handshake, Outbox, Refusal, Secrets, Transport, WireProtocol,
 };

@@ -3,13 +3,16 @@
 
 use std::{sync::Arc, time::Duration};
 
-use antiphon_live::TextUpdate;
+use antiphon_live::{TextUpdate, WordTime};
 
 use super::transcripts;
 
 /// The slowest speech that is believed: an interrupted reply whose words ran ahead of its audio is
 /// taken to need at least this long for each character. Ordinary speech has 12 to 18 a second.
 const TIME_PER_CHARACTER: Duration = Duration::from_millis(55);
+
+/// Times of words of one item; what comes after them is reckoned.
+const MAX_WORDS: usize = 16 * 1024;
 
 /// The account of one reply.
 #[derive(Debug, Default)]
@@ -34,6 +37,8 @@ struct Part {
     item: Arc<str>,
     text: String,
     marks: Vec<Mark>,
+    /// When words are over in the item's own audio, where the provider told.
+    words: Vec<WordTime>,
 }
 
 /// From byte `from` of the part on, words arrived when `at` of the reply's audio had arrived.
@@ -72,18 +77,7 @@ impl Ledger {
     /// Words arrived. Returns whether the item's words are complete.
     pub(crate) fn text(&mut self, item: &Arc<str>, update: TextUpdate) -> bool {
         let at = self.received;
-        let index = match self.parts.iter().position(|part| part.item == *item) {
-            Some(index) => index,
-            None => {
-                self.parts.push(Part {
-                    item: item.clone(),
-                    text: String::new(),
-                    marks: Vec::new(),
-                });
-                self.parts.len() - 1
-            }
-        };
-        let part = &mut self.parts[index];
+        let part = self.part(item);
         let extends = match &update {
             TextUpdate::Delta(_) | TextUpdate::Final(None) => true,
             TextUpdate::Snapshot(whole) | TextUpdate::Final(Some(whole)) => {
@@ -108,6 +102,33 @@ impl Ledger {
             }
         }
         complete
+    }
+
+    /// The provider tells when words are spoken.
+    pub(crate) fn word_times(&mut self, item: &Arc<str>, words: Vec<WordTime>) {
+        let known = &mut self.part(item).words;
+        known.extend(words);
+        known.truncate(MAX_WORDS);
+    }
+
+    fn part(&mut self, item: &Arc<str>) -> &mut Part {
+        let known = self.parts.iter().position(|part| part.item == *item);
+        let index = known.unwrap_or_else(|| {
+            self.parts.push(Part {
+                item: item.clone(),
+                text: String::new(),
+                marks: Vec::new(),
+                words: Vec::new(),
+            });
+            self.parts.len() - 1
+        });
+        &mut self.parts[index]
+    }
+
+    /// Where the audio of an item begins.
+    fn start_of(&self, item: &Arc<str>) -> Duration {
+        let first = self.segments.iter().find(|segment| segment.item == *item);
+        first.map_or(self.received, |segment| segment.start)
     }
 
     /// How much audio arrived.
@@ -141,7 +162,12 @@ impl Ledger {
                 .iter()
                 .find_map(|next| next.marks.first())
                 .map(|mark| mark.at);
-            let bytes = part.heard_bytes(heard, next_part, self.received, complete);
+            let own = heard.saturating_sub(self.start_of(&part.item));
+            let (spoken, more_is_not) = part.spoken_bytes(own);
+            let bytes = match more_is_not {
+                true => spoken,
+                false => part.heard_bytes(heard, next_part, self.received, complete).max(spoken),
+            };
             join(&mut text, part.text[..bytes].trim_end());
             if bytes < part.text.len() {
                 break;
@@ -174,6 +200,26 @@ impl Ledger {
 }
 
 impl Part {
+    /// Up to which byte the words are over after `heard` of the item's audio, as far as their times
+    /// are known, and whether the word after that is known not to be.
+    fn spoken_bytes(&self, heard: Duration) -> (usize, bool) {
+        let mut spoken = 0;
+        for time in &self.words {
+            let word = time.word.trim();
+            let Some(at) = self.text[spoken..].find(word).filter(|_| !word.is_empty()) else {
+                continue;
+            };
+            if time.end > heard {
+                return (spoken, true);
+            }
+            let rest = &self.text[spoken + at + word.len()..];
+            let punctuation = |c: char| !c.is_whitespace() && !c.is_alphanumeric();
+            let marks = rest.len() - rest.trim_start_matches(punctuation).len();
+            spoken += at + word.len() + marks;
+        }
+        (spoken, false)
+    }
+
     /// How many bytes of the part were heard.
     fn heard_bytes(
         &self,
@@ -263,6 +309,27 @@ mod tests {
             ledger.heard_text(seconds(4.0), true),
             "One two three four. Five six seven eight."
         );
+    }
+
+    #[test]
+    fn words_are_heard_by_their_own_times_where_these_are_known() {
+        let (first, item): (Arc<str>, Arc<str>) = ("first".into(), "item".into());
+        let mut ledger = Ledger::default();
+        ledger.text(&first, TextUpdate::Delta("Well.".into()));
+        ledger.audio(&first, 0, seconds(1.0));
+        let word = |word: &str, end| WordTime::new(word, seconds(end));
+        // Before the text, in one piece with it, and after it; a word that is not there is passed.
+        ledger.word_times(&item, vec![word("One", 0.2), word("two", 0.4), word("odd", 0.5)]);
+        ledger.text(&item, TextUpdate::Delta("One, two three four. Five.".into()));
+        ledger.audio(&item, 0, seconds(4.0));
+        ledger.word_times(&item, vec![word("three", 3.0), word("four", 3.5)]);
+        let heard = |at| ledger.heard_text(seconds(at), true);
+        assert_eq!(heard(1.1), "Well.");
+        assert_eq!(heard(1.2), "Well. One,");
+        assert_eq!(heard(3.9), "Well. One, two");
+        assert_eq!(heard(4.0), "Well. One, two three");
+        assert_eq!(heard(4.5), "Well. One, two three four.", "no time of what follows is known");
+        assert_eq!(heard(5.0), "Well. One, two three four. Five.");
     }
 
     #[test]

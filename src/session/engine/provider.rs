@@ -46,6 +46,10 @@ impl Engine {
             LiveEvent::OutputTranscript { reply, item, text } => {
                 self.on_output_text(reply, item, text, true);
             }
+            LiveEvent::WordTimes { reply, item, words } => match self.replies.active_mut(&reply) {
+                Some(reply) if !reply.cut => reply.ledger.word_times(&item, words),
+                _ => self.stats.ignored_events += 1,
+            },
             LiveEvent::OutputText { reply, item, text } => {
                 self.on_output_text(reply, item, text, false);
             }

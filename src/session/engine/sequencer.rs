@@ -341,3 +341,99 @@ impl Latency {
         std::mem::take(self).measured.map(|measured| measured.as_millis() as u64)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn request(why: Why) -> Request {
+        Request { why, host_id: None, by: None, within: SECOND, protected: None }
+    }
+
+    #[test]
+    fn what_waits_is_bounded_in_number_and_host_audio_in_time() {
+        let mut replies = Sequencer::new(1);
+        let second = AudioFrame::from_pcm16(8_000, &[0; 8_000]);
+        let play = || Wanted::Play(second.clone());
+        let mut sounds = 0;
+        while replies.want(request(Why::Host), play()) {
+            sounds += 1;
+        }
+        assert_eq!(sounds, 60, "a minute");
+        let mut words = 0;
+        while replies.want(request(Why::User), Wanted::Reply) {
+            words += 1;
+        }
+        assert_eq!(sounds + words, MAX_WAITING);
+        // The first goes, and there is room for one more.
+        assert!(matches!(replies.take_next(), Some((_, Wanted::Play(_)))));
+        assert!(replies.want(request(Why::Host), play()));
+        assert!(!replies.want(request(Why::Host), Wanted::Reply));
+    }
+
+    #[test]
+    fn nothing_begins_beside_a_reply_that_is_active_or_asked_for() {
+        let now = Instant::now();
+        let mut replies = Sequencer::new(7);
+        replies.want(request(Why::Host), Wanted::Reply);
+        replies.start("a".into(), Why::User, 1, None);
+        assert!(replies.take_next().is_none());
+        replies.active = None;
+        let (number, until) = (Some(1), now + SECOND);
+        replies.asked = Some(Asked { number, request: request(Why::User), until });
+        assert!(replies.take_next().is_none());
+        assert_eq!(replies.deadline(), Some(until));
+        replies.asked = None;
+        assert!(replies.take_next().is_some());
+        assert!(!replies.is_waiting());
+        assert_eq!(replies.deadline(), None);
+    }
+
+    #[test]
+    fn only_what_has_a_time_of_its_own_is_late_while_it_waits() {
+        let now = Instant::now();
+        let mut replies = Sequencer::new(1);
+        replies.want(request(Why::Host), Wanted::Reply);
+        for seconds in [5, 3] {
+            let by = Some(now + seconds * SECOND);
+            replies.want(Request { by, ..request(Why::Host) }, Wanted::Reply);
+        }
+        assert_eq!(replies.deadline(), Some(now + 3 * SECOND));
+        assert!(replies.take_late(now + 2 * SECOND).is_none());
+        assert_eq!(replies.take_late(now + 3 * SECOND).unwrap().by, Some(now + 3 * SECOND));
+        assert!(replies.take_late(now + 3 * SECOND).is_none());
+        assert!(replies.take_late(now + 9 * SECOND).is_some());
+        assert!(replies.take_late(now + 99 * SECOND).is_none(), "the other is patient");
+        assert!(replies.is_waiting());
+    }
+
+    #[test]
+    fn each_reply_has_a_generation_above_all_before_it() {
+        let mut replies = Sequencer::new(7);
+        assert_eq!(replies.next_generation(), Generation(7));
+        let first = replies.start("a".into(), Why::User, 1, None);
+        assert_eq!((first.number, first.generation), (1, Generation(7)));
+        let chime = replies.start_host_audio(SECOND, 1, None);
+        assert_eq!((chime, replies.next_generation()), (Generation(8), Generation(9)));
+        assert!(replies.is_audible());
+        assert_eq!(replies.unheard(), SECOND);
+        let chime = replies.by_generation(chime).unwrap();
+        (chime.heard, chime.cut) = (SECOND / 4, true);
+        assert_eq!(replies.unheard(), SECOND * 3 / 4);
+        assert!(!replies.is_audible(), "it was cut off");
+    }
+
+    #[test]
+    fn the_latency_of_a_turn_is_that_of_the_first_audio_after_it() {
+        let now = Instant::now();
+        let mut latency = Latency::default();
+        assert_eq!(latency.audio(now), None, "nobody spoke");
+        latency.user_ended(now);
+        assert_eq!(latency.audio(now + SECOND), Some(SECOND));
+        assert_eq!(latency.audio(now + 2 * SECOND), None);
+        assert_eq!(latency.take_ms(), Some(1_000));
+        assert_eq!(latency.take_ms(), None);
+    }
+}

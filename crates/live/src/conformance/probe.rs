@@ -283,7 +283,9 @@ impl Promises {
                     return Err(format!("audio is {:?} instead of {expected:?}", frame.format));
                 }
             }
-            LiveEvent::OutputTranscript { reply, .. } | LiveEvent::OutputText { reply, .. } => {
+            LiveEvent::OutputTranscript { reply, .. }
+            | LiveEvent::OutputText { reply, .. }
+            | LiveEvent::WordTimes { reply, .. } => {
                 self.belongs(&event, reply)?;
             }
             LiveEvent::ToolCalls { reply: Some(reply), .. } => self.belongs(&event, reply)?,
