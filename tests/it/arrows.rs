@@ -49,7 +49,7 @@ const PURE: &[&str] = &[
     "crates/audio/src/playout",
     "crates/audio/src/vad",
     "crates/testkit/src/openai/engine",
-    "crates/testkit/src/openai/player",
+    "crates/testkit/src/scripted/player",
     "crates/testkit/src/openai/replying",
     "providers/openai/src/client",
     "providers/openai/src/wire",
