@@ -237,9 +237,8 @@ impl SessionBuilder {
             return Err(StartError::InvalidConfig(what));
         }
         let all = ToolRegistry::new();
-        let own = self.registry.iter().flat_map(|registry| registry.all());
-        let added = own.map(|tool| all.register_shared(tool)).collect::<Result<(), _>>();
-        added
+        let mut own = self.registry.iter().flat_map(|registry| registry.all());
+        own.try_for_each(|tool| all.register_shared(tool))
             .and_then(|()| self.team.tools_of_the_first(&all))
             .map_err(|error| StartError::InvalidConfig(error.to_string()))?;
         self.registry = Some(Arc::new(all));

@@ -53,6 +53,8 @@ const PURE: &[&str] = &[
     "crates/testkit/src/openai/replying",
     "providers/openai/src/client",
     "providers/openai/src/wire",
+    "providers/gemini/src/client",
+    "providers/gemini/src/wire",
 ];
 const IMPURE: &[&str] =
     &["Instant::now(", "SystemTime::now(", "tokio::", "std::fs", "std::net", "std::thread"];

@@ -10,7 +10,7 @@ use super::{
     Engine, Gate, Phase,
     calls::Stage,
     io::{End, NeverBegan, Output, not_run},
-    lifetime::Next,
+    lifetime::{Named, Next},
     reconnect::Gap,
     sequencer::Why,
     timers::Timer,
@@ -201,11 +201,9 @@ impl Engine {
     }
 
     fn emit_begin(&mut self) {
-        self.emit(EventKind::SessionStarted {
-            session_id: self.session_id.clone(),
-            provider: self.provider_name.clone(),
-            model: self.model.clone(),
-        });
+        let Named { provider, model } = self.connected_with();
+        let session_id = self.session_id.clone();
+        self.emit(EventKind::SessionStarted { session_id, provider, model });
     }
 
     /// Everything that belongs to the connection ends with it. What was received plays on.

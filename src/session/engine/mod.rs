@@ -317,7 +317,7 @@ impl Engine {
             Input::Connected { epoch, capabilities } => self.on_connected(epoch, capabilities),
             Input::ConnectFailed { epoch, error } => self.on_connect_failed(epoch, error),
             Input::Disconnected { epoch, error } => self.on_disconnected(epoch, error),
-            Input::Returned { commands, .. } => self.on_returned(commands),
+            Input::Returned { commands, .. } => return self.on_returned(commands),
             Input::StartHookDone => self.on_start_hook_done(),
             Input::Stop { reason, within } => self.begin_close(reason, within),
             Input::Provider { epoch, event } => self.on_provider(epoch, event),

@@ -73,7 +73,11 @@ impl Engine {
 
     pub(super) fn on_admission(&mut self, ticket: Ticket, decision: Decision) {
         if self.gate != Some(Gate::Admission(ticket)) {
-            self.prompt_outputs.push_back(Output::Discard { ticket });
+            // A second verdict over a call that waits to start must not take away what it runs by.
+            let call = self.calls.find(ticket);
+            if call.is_none_or(|call| !matches!(call.stage, Stage::Approved { .. })) {
+                self.prompt_outputs.push_back(Output::Discard { ticket });
+            }
             return;
         }
         self.gate = None;

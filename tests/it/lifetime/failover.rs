@@ -83,8 +83,14 @@ async fn the_first_connection_falls_back_too_and_all_failing_says_why_the_first_
     setup.provider.plan(down());
     second.plan(down());
     let (session, _, config, idle, _) = setup.ready();
+    let mut events = session.events();
     session.start(config.clone(), idle).await.unwrap();
     assert_eq!(third.requests().len(), 1);
+    let begun = until(&mut events, |kind| matches!(kind, EventKind::SessionStarted { .. })).await;
+    assert!(matches!(
+        begun.last(),
+        Some(EventKind::SessionStarted { model, .. }) if &**model == "scripted-1"
+    ));
     session.shutdown(SECOND).await.unwrap();
 
     let (setup, second, third) = super::failover::setup();

@@ -82,13 +82,8 @@ impl Engine {
     /// A connection stands that is not the first: says what it knows.
     pub(super) fn tell_restored(&mut self) {
         let Some(Gap { since, dropped, provider }) = self.reconnect.gap.take() else { return };
-        let now_with = self.reconnect.attempts.provider();
-        if provider != now_with {
-            let named = match now_with.checked_sub(1).and_then(|at| self.fallbacks.get(at)) {
-                Some(fallback) => fallback.clone(),
-                None => Named { provider: self.provider_name.clone(), model: self.model.clone() },
-            };
-            let Named { provider, model } = named;
+        if provider != self.reconnect.attempts.provider() {
+            let Named { provider, model } = self.connected_with();
             self.emit(EventKind::ProviderChanged { provider, model });
         }
         let restored = if self.reconnect.resumed || self.reconnect.history_is_empty() {
@@ -102,6 +97,15 @@ impl Engine {
         let gap_ms = ms(self.now.saturating_duration_since(since));
         let audio_lost_ms = ms(self.uplink.dropped().saturating_sub(dropped));
         self.emit(EventKind::StateRestored { restored, gap_ms, audio_lost_ms });
+    }
+
+    /// The provider of the present connection, or of the one that is being made.
+    pub(super) fn connected_with(&self) -> Named {
+        let candidate = self.reconnect.attempts.provider();
+        match candidate.checked_sub(1).and_then(|at| self.fallbacks.get(at)) {
+            Some(fallback) => fallback.clone(),
+            None => Named { provider: self.provider_name.clone(), model: self.model.clone() },
+        }
     }
 
     /// Sets when the new connection is to be replaced, where that is known.
