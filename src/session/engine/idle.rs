@@ -155,6 +155,18 @@ mod tests {
     }
 
     #[test]
+    fn another_configuration_holds_at_once_and_the_time_so_far_counts() {
+        let now = Instant::now();
+        let mut clock = clock(now);
+        clock.configure(IdleConfig::new(Some(5 * SECOND), None));
+        assert_eq!(clock.deadline(), Some(now + 5 * SECOND));
+        assert_eq!(clock.take_due(now + 4 * SECOND), None);
+        assert_eq!(clock.reminder_after(), Some(5 * SECOND));
+        assert_eq!(clock.take_due(now + 5 * SECOND), Some(IdleAction::Remind));
+        assert_eq!(clock.deadline(), None, "nothing comes after the reminder");
+    }
+
+    #[test]
     fn off_is_off() {
         let now = Instant::now();
         let mut clock = IdleClock::new(IdleConfig::OFF);
