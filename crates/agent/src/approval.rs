@@ -43,7 +43,7 @@ use crate::{
     ToolExecutor, TurnResult,
     agent::WallClock,
     ledger::{
-        Account, AskedBy, CallChange, CallLedger, CallRecord, CallState, Decision, Lost,
+        Account, AskedBy, CallChange, CallLedger, CallRecord, CallState, Decision, Keeper, Lost,
         canonical_hash, later,
     },
     store::SessionStore,
@@ -306,17 +306,14 @@ impl Approvals {
         let cx = match cx.account() {
             Some(_) => cx.clone(),
             None => {
-                let (agent, clock) = (record.agent.clone(), self.clock.clone());
-                let account = Account::new(
-                    &self.store,
-                    cx,
-                    agent,
-                    session.clone(),
-                    clock,
-                    STORE_LIMIT,
-                    record.parent_id.clone(),
-                    Lost::default(),
-                );
+                let keeper = Keeper {
+                    agent: record.agent.clone(),
+                    session_id: session.clone(),
+                    clock: self.clock.clone(),
+                    limit: STORE_LIMIT,
+                };
+                let tip = record.parent_id.clone();
+                let account = Account::new(&self.store, cx, keeper, tip, Lost::default());
                 cx.clone().with_account(account)
             }
         };

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     InvocationContext, RuntimeError,
     id::new_id,
-    ledger::Account,
+    ledger::{Account, Keeper},
     protocol::{AgentOutput, AgentResult, TurnContext, TurnEnd, TurnResult},
     session::{Session, SessionObserver, State},
     state::{AgentFinishReason, Artifact, SessionSnapshot, SessionState, SnapshotStatus},
@@ -76,10 +76,13 @@ impl<S: State> Core<S> {
             Observer { definition: definition.clone(), cx: cx.clone(), outlet: outlet.clone() };
         let session = Arc::new(Session::new(session_id, state).observed(observer));
         let account = definition.store.as_ref().and_then(|store| {
-            let (agent, clock) = (definition.name.clone(), definition.clock.clone());
-            let session = session.session_id().clone();
-            let (limit, tip) = (definition.limits.store, tip.as_ref().map(|tip| tip.id.clone()));
-            Account::new(store, &cx, agent, session, clock, limit, tip, lost)
+            let keeper = Keeper {
+                agent: definition.name.clone(),
+                session_id: session.session_id().clone(),
+                clock: definition.clock.clone(),
+                limit: definition.limits.store,
+            };
+            Account::new(store, &cx, keeper, tip.as_ref().map(|tip| tip.id.clone()), lost)
         });
         let writer = definition.store.clone().map(|store| {
             let (account, outlet) = (account.clone(), outlet.clone());

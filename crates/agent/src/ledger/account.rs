@@ -59,6 +59,15 @@ struct Ended {
     key: Arc<str>,
 }
 
+/// Whose account it is, and how it is kept.
+pub(crate) struct Keeper {
+    pub(crate) agent: Arc<str>,
+    pub(crate) session_id: Arc<str>,
+    pub(crate) clock: WallClock,
+    /// How long one operation of the store may take.
+    pub(crate) limit: Duration,
+}
+
 /// What came of an attempt to begin a call.
 pub(crate) enum Begin {
     /// It may run, and is recorded.
@@ -68,18 +77,17 @@ pub(crate) enum Begin {
 }
 
 impl Account {
-    /// `None` where the store keeps no account.
+    /// `None` where the store keeps no account. `cx` is in whose name, `tip` the snapshot that the
+    /// invocation goes on from.
     pub(crate) fn new(
         store: &Arc<dyn SessionStore>,
         cx: &InvocationContext,
-        agent: Arc<str>,
-        session_id: Arc<str>,
-        clock: WallClock,
-        limit: Duration,
+        keeper: Keeper,
         tip: Option<Arc<str>>,
         lost: Lost,
     ) -> Option<Arc<Self>> {
         store.call_ledger()?;
+        let Keeper { agent, session_id, clock, limit } = keeper;
         let told = lost.calls.iter().map(|call| call.key.clone()).collect();
         let account = Arc::new(Self {
             store: store.clone(),

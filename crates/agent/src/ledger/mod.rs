@@ -1,6 +1,7 @@
 //! The account of tool calls: a call happens at most once, or is known to be unknown.
 //!
-//! A store may keep a [`CallLedger`] ([`SessionStore::call_ledger`]); the stores here do. Then the
+//! A store may keep a [`CallLedger`]
+//! ([`SessionStore::call_ledger`](crate::SessionStore::call_ledger)); the stores here do. Then the
 //! [`ToolExecutor`](crate::ToolExecutor) records each call of an agent's turn before its tool runs,
 //! and its outcome after, by what the tool says of its [`Effects`](crate::tool::Effects). Once a
 //! snapshot holds the outcome the record is gone.
@@ -25,7 +26,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 pub(crate) use self::{
-    account::{Account, Begin, Entry, Waits, later},
+    account::{Account, Begin, Entry, Keeper, Waits, later},
     lost::Lost,
     tail::waiting_key,
 };

@@ -1,10 +1,10 @@
 //! Stores of snapshots.
 //!
 //! A store is [`SnapshotReader`] and [`SnapshotWriter`], together [`SessionStore`]; what it can do
-//! besides ([`SnapshotSubscriber`], [`SnapshotMetadataReader`], [`CallLedger`]) it offers at run time. It keeps rows
-//! with custom states of raw JSON: the agent knows the type. [`InMemorySessionStore`] is one that
-//! ends with the process, [`FileSessionStore`] one in a directory; with the feature `sqlite`,
-//! `SqliteSessionStore` is one in a file.
+//! besides ([`SnapshotSubscriber`], [`SnapshotMetadataReader`], [`CallLedger`]) it offers at run
+//! time. It keeps rows with custom states of raw JSON: the agent knows the type.
+//! [`InMemorySessionStore`] is one that ends with the process, [`FileSessionStore`] one in a
+//! directory; with the feature `sqlite`, `SqliteSessionStore` is one in a file.
 //!
 //! # What a store owes
 //!
