@@ -258,6 +258,25 @@ impl Capabilities {
         }
     }
 
+    /// What providers of a conversation by turns mostly can; switch off what this one cannot, and on
+    /// what it can besides.
+    pub const fn conversation(input: AudioFormat, output: AudioFormat) -> Self {
+        let mut capabilities = Self::audio_only(input, output);
+        capabilities.text_input = true;
+        capabilities.say = true;
+        capabilities.create_reply = true;
+        capabilities.cancel_reply = true;
+        capabilities.truncate = true;
+        capabilities.clear_audio = true;
+        capabilities.tools = true;
+        capabilities.update_tools = true;
+        capabilities.update_instructions = true;
+        capabilities.voice_activity = true;
+        capabilities.tools_after_reply = true;
+        capabilities.history = true;
+        capabilities
+    }
+
     /// Whether `command` may be sent; the verb phrase of what cannot be done if not.
     pub fn check(&self, command: &LiveCommand) -> Result<(), &'static str> {
         let (able, what) = match command {

@@ -24,28 +24,16 @@ use tokio::sync::{Notify, mpsc};
 /// Capabilities with everything on, 16 kHz in and 24 kHz out.
 pub fn full_capabilities() -> Capabilities {
     let mut capabilities =
-        Capabilities::audio_only(AudioFormat::pcm16(16_000), AudioFormat::pcm16(24_000));
-    capabilities.text_input = true;
+        Capabilities::conversation(AudioFormat::pcm16(16_000), AudioFormat::pcm16(24_000));
     capabilities.images = true;
-    capabilities.say = true;
-    capabilities.create_reply = true;
-    capabilities.cancel_reply = true;
-    capabilities.truncate = true;
-    capabilities.clear_audio = true;
     capabilities.forget_input = true;
-    capabilities.tools = true;
-    capabilities.update_tools = true;
-    capabilities.update_instructions = true;
-    capabilities.voice_activity = true;
     capabilities.manual_activity = true;
     capabilities.interrupts = true;
     capabilities.session_answers = true;
     capabilities.non_blocking_tools = true;
-    capabilities.tools_after_reply = true;
     capabilities.input_transcripts = true;
     capabilities.resumption = true;
     capabilities.resumes_calls = true;
-    capabilities.history = true;
     capabilities
 }
 

@@ -214,28 +214,16 @@ impl LiveProvider for CascadeProvider {
 
     fn capabilities(&self, config: &LiveConfig) -> Result<Capabilities, LiveError> {
         let (settings, _) = self.settings(config)?;
-        let mut capabilities = Capabilities::audio_only(settings.input, settings.output);
-        capabilities.text_input = true;
-        capabilities.say = true;
-        capabilities.create_reply = true;
-        capabilities.cancel_reply = true;
-        capabilities.truncate = true;
-        capabilities.clear_audio = true;
-        capabilities.tools = true;
+        let mut capabilities = Capabilities::conversation(settings.input, settings.output);
         capabilities.non_blocking_tools = true;
         capabilities.forget_input = true;
-        capabilities.update_tools = true;
-        capabilities.update_instructions = true;
-        capabilities.voice_activity = true;
         capabilities.end_silence = settings.silence;
         capabilities.manual_activity = settings.voice_activity == VoiceActivity::Manual;
         capabilities.interrupts = settings.handling == ActivityHandling::Interrupts;
         capabilities.session_answers = settings.session_answers;
         capabilities.answers_words = true;
         capabilities.replies_after_tools = true;
-        capabilities.tools_after_reply = true;
         capabilities.input_transcripts = settings.input_transcripts;
-        capabilities.history = true;
         // The parts have no options by id.
         let options = config.options.keys().chain(config.provider_options.keys());
         capabilities.unsupported_options = options.map(|id| id.as_str().into()).collect();

@@ -35,7 +35,8 @@
 //! # }
 //! ```
 //!
-//! It also speaks to Azure OpenAI, xAI and servers that follow either: see [`wire::Dialect`].
+//! It also speaks to Azure OpenAI, Azure Voice Live, xAI, Qwen, Inworld and servers that follow any of
+//! them: see [`wire::Dialect`].
 //! [`Client`] is the client half as a pure state machine, for tests and other transports. [`wire`]
 //! holds the protocol, for servers and tools too: every event of both directions as a type.
 

@@ -82,7 +82,7 @@ impl Engine {
             session: None,
             ready_at: None,
             chain: None,
-            listening: Listening::new(Codec::Pcm16k),
+            listening: Listening::new(Codec::Pcm(16_000)),
             activity: false,
             transcripts: opening.script.transcripts.iter().cloned().collect(),
             due_transcripts: VecDeque::new(),
@@ -225,8 +225,8 @@ impl Engine {
                 return Err(invalid());
             }
             self.listening.set_codec(match media.rate_hz() {
-                Some(24_000) => Codec::Pcm,
-                _ => Codec::Pcm16k,
+                Some(24_000) => Codec::Pcm(24_000),
+                _ => Codec::Pcm(16_000),
             });
             self.hear(&blob.data.unwrap_or_default(), now);
         }
@@ -292,7 +292,7 @@ impl Engine {
     /// What was heard is a turn.
     fn user_turn(&mut self, now: Instant) {
         let audio = self.listening.take();
-        let ms = audio.len() / Codec::Pcm16k.bytes_per_ms();
+        let ms = Codec::Pcm(16_000).ms(audio.len()) as u64;
         let transcript = self.transcripts.pop_front();
         let words = match transcript {
             Some(Transcript::Words(words)) => words,

@@ -243,7 +243,7 @@ impl Engine {
             .into_iter()
             .filter(|(from, to)| from < to)
             .map(|(from, to)| {
-                let data = voice::bytes(Codec::Pcm, hz, from, to);
+                let data = voice::bytes(Codec::Pcm(24_000), hz, from, to);
                 Part::inline(Blob::new(MediaType::pcm(24_000), data))
             })
             .collect();

@@ -8,17 +8,19 @@ use std::{
 
 use antiphon_openai::wire::{
     ApiError, AudioEnd, AudioStart, Bare, BufferCommitted, ClientEvent, Content, ContentType,
-    DecodeError, Dialect, ErrorEvent, Item, ItemEvent, ItemIdEvent, ItemRetrieved, ItemStatus,
-    ItemTruncated, Message, Patch, Role, ServerEvent, SessionEvent, TimeoutTriggered,
-    TranscriptionCompleted, TranscriptionDelta, TranscriptionError, TranscriptionFailed,
-    TranscriptionTokens, TranscriptionUsage, TurnDetection, peek_kind, unknown_keys,
+    ConversationCreated, DecodeError, Dialect, ErrorEvent, Facts, Images, Item, ItemEvent,
+    ItemIdEvent, ItemRetrieved, ItemStatus, ItemTruncated, Message, Names, Patch, Role,
+    ServerEvent, SessionEvent, TimeoutTriggered, TranscriptDone, TranscriptionCompleted,
+    TranscriptionDelta, TranscriptionError, TranscriptionFailed, TranscriptionTokens,
+    TranscriptionUsage, TurnDetection, peek_kind,
 };
 use serde_json::{Value, json};
 
 use super::{
     conversation::{Conversation, invalid, unknown_item},
+    dialect,
     replying::Replying,
-    script::{Script, Words},
+    script::Script,
     session::{NewSession, SessionState},
 };
 use crate::scripted::{
@@ -60,6 +62,8 @@ pub(super) struct Opening {
 pub(super) struct Engine {
     opening: Opening,
     dialect: Dialect,
+    /// What is known of it.
+    pub(super) facts: &'static Facts,
     pub(super) ids: Ids,
     pub(super) session: SessionState,
     pub(super) conversation: Conversation,
@@ -111,21 +115,20 @@ impl Engine {
         let script = &opening.script;
         let ids =
             Ids { connection: opening.connection, events: 0, items: 0, responses: 0, calls: 0 };
+        let dialect = script.dialect;
+        let facts = dialect.facts();
         let session = SessionState::new(NewSession {
             id: format!("sess_{}", opening.connection),
             model: &opening.model,
+            facts,
             expires_at: opening.unix_now + script.expires_in_s.unwrap_or(LIFETIME_S),
             transcribes_only: opening.transcribes_only,
             overrides: [&script.session, &opening.bound],
             plain: script.plain_sessions,
         });
-        let dialect = match script.dialect {
-            Words::Ga => Dialect::Ga,
-            Words::Beta => Dialect::Beta,
-            Words::Xai => Dialect::Xai,
-        };
         Self {
             dialect,
+            facts,
             ids,
             listening: Listening::new(session.input_format()),
             session,
@@ -160,7 +163,7 @@ impl Engine {
         match event {
             ClientEvent::UpdateSession(update) => {
                 let raw = match self.dialect {
-                    Dialect::Ga => serde_json::from_str::<Value>(text)
+                    Dialect::Ga | Dialect::Azure => serde_json::from_str::<Value>(text)
                         .ok()
                         .and_then(|mut event| event.get_mut("session").map(Value::take)),
                     _ => serde_json::to_value(&update.session).ok(),
@@ -190,12 +193,19 @@ impl Engine {
                 let item = self.speech_item.take().unwrap_or_else(|| self.ids.item());
                 self.commit(item, now);
             }
+            ClientEvent::CreateItem(create) if self.is_forced(&create.item) => {
+                self.speak_forced(&create.item, now)?;
+            }
             ClientEvent::CreateItem(create) => {
+                if !self.facts.messages && !matches!(create.item, Item::FunctionCallOutput(_)) {
+                    let message = format!("Invalid value: '{}'.", create.item.kind());
+                    return Err(invalid("invalid_value", &message, "item.type"));
+                }
                 let ids = &mut self.ids;
                 let previous = create.previous_item_id.as_deref();
                 let mut item = create.item;
                 stamp(&mut item);
-                let beta = self.dialect.is_beta();
+                let beta = self.facts.names == Names::Beta;
                 let id = self.conversation.create(item, previous, || ids.item(), beta)?;
                 self.emit_item(&id, false);
                 self.emit_item(&id, true);
@@ -226,12 +236,32 @@ impl Engine {
                 let message = "output_audio_buffer.clear is for WebRTC and SIP.";
                 return Err(ApiError::invalid_request("invalid_event", message));
             }
+            ClientEvent::Unknown(event)
+                if event.kind == "input_image_buffer.append"
+                    && self.facts.images == Images::Buffered =>
+            {
+                let image = event.raw["image"].as_str().unwrap_or_default();
+                if image.is_empty() || self.listening.written_ms() == 0 {
+                    let message = "An image must follow the user's first audio.";
+                    return Err(invalid("invalid_value", message, "image"));
+                }
+            }
             other => {
                 let message = format!("Invalid value: '{}'.", other.kind());
                 return Err(invalid("invalid_value", &message, "type"));
             }
         }
         Ok(())
+    }
+
+    /// Says what only this vendor's servers say.
+    pub(super) fn emit_others(&mut self) {
+        for kind in self.facts.other_events {
+            let event = json!({"type": kind, "event_id": self.ids.event(), "timestamp": 0});
+            if let Ok(event) = ServerEvent::decode(&event.to_string()) {
+                self.emit(event);
+            }
+        }
     }
 
     fn append(&mut self, base64: &str, now: Instant) -> Result<(), ApiError> {
@@ -276,7 +306,7 @@ impl Engine {
     /// Makes the buffer an item.
     fn commit(&mut self, item_id: String, now: Instant) {
         let audio = self.listening.take();
-        let ms = audio.len() / self.session.input_format().bytes_per_ms();
+        let ms = self.session.input_format().ms(audio.len()) as u64;
         let event = BufferCommitted {
             event_id: self.ids.event(),
             previous_item_id: self.conversation.last_id(),
@@ -325,8 +355,19 @@ impl Engine {
                 if pieces.len() > 2 {
                     pieces = vec![pieces[0], &words[pieces[0].len()..]];
                 }
+                let mut so_far = String::new();
                 for piece in pieces {
                     let event_id = self.ids.event();
+                    if self.facts.cumulative_transcripts {
+                        so_far.push_str(piece);
+                        self.emit(ServerEvent::TranscriptionUpdated(TranscriptDone {
+                            event_id,
+                            item_id: item_id.into(),
+                            transcript: Some(so_far.clone()),
+                            ..TranscriptDone::default()
+                        }));
+                        continue;
+                    }
                     self.emit(ServerEvent::TranscriptionDelta(TranscriptionDelta {
                         event_id,
                         item_id: item_id.into(),
@@ -336,28 +377,28 @@ impl Engine {
                     }));
                 }
                 let Some(entry) = self.conversation.find_mut(item_id) else { return };
-                let seconds =
-                    entry.audio.len() / self.session.input_format().bytes_per_ms() / 1_000;
+                let seconds = self.session.input_format().ms(entry.audio.len()) / 1_000.0;
                 if let Item::Message(message) = &mut entry.item
                     && let Some(part) = message.content.first_mut()
                 {
                     part.transcript = Some(words.clone());
                 }
                 let (input, output) = (seconds as u64 * 10 + 1, words.len() as u64 / 4 + 1);
+                let usage = TranscriptionUsage::Tokens {
+                    input_tokens: input,
+                    output_tokens: output,
+                    total_tokens: input + output,
+                    input_token_details: Some(TranscriptionTokens {
+                        audio_tokens: Some(input),
+                        text_tokens: Some(0),
+                    }),
+                };
                 let event_id = self.ids.event();
                 self.emit(ServerEvent::TranscriptionCompleted(TranscriptionCompleted {
                     event_id,
                     item_id: item_id.into(),
                     transcript: words,
-                    usage: Some(TranscriptionUsage::Tokens {
-                        input_tokens: input,
-                        output_tokens: output,
-                        total_tokens: input + output,
-                        input_token_details: Some(TranscriptionTokens {
-                            audio_tokens: Some(input),
-                            text_tokens: Some(0),
-                        }),
-                    }),
+                    usage: Some(usage).filter(|_| self.facts.tells_usage),
                     ..TranscriptionCompleted::default()
                 }));
             }
@@ -420,7 +461,7 @@ impl Engine {
 
 impl Behaviour for Engine {
     fn opened(&mut self, now: Instant, greet: bool) {
-        if self.opening.asks_for_beta && self.opening.script.dialect == Words::Ga {
+        if self.opening.asks_for_beta && self.dialect == Dialect::Ga {
             let message = "The Realtime Beta API is no longer supported. Please use /v1/realtime \
                            without the OpenAI-Beta header.";
             self.refuse(None, invalid("beta_api_shape_disabled", message, "OpenAI-Beta"));
@@ -429,6 +470,11 @@ impl Behaviour for Engine {
         }
         let lifetime = self.opening.script.expires_in_s.unwrap_or(LIFETIME_S);
         self.expires_at = Some(now + Duration::from_secs(lifetime));
+        if greet && self.facts.begins_with_conversation {
+            let event_id = self.ids.event();
+            let event = ConversationCreated { event_id, ..ConversationCreated::default() };
+            self.emit(ServerEvent::ConversationCreated(event));
+        }
         if greet {
             let (event_id, session) = (self.ids.event(), self.session.snapshot());
             self.emit(ServerEvent::SessionCreated(SessionEvent { event_id, session }));
@@ -442,14 +488,10 @@ impl Behaviour for Engine {
         };
         let id = event.event_id().map(str::to_owned);
         // Audio is most of what comes and has no keys that could be wrong.
-        let checked = self.dialect == Dialect::Ga
-            && peek_kind(text) != Some("input_audio_buffer.append")
-            && !matches!(event, ClientEvent::UpdateSession(_));
-        if checked {
+        if peek_kind(text) != Some("input_audio_buffer.append") {
             let value: Value = serde_json::from_str(text).unwrap_or_default();
-            if let Some(path) = unknown_keys(&value).first() {
-                let message = format!("Unknown parameter: '{path}'.");
-                return self.refuse(id, invalid("unknown_parameter", &message, path));
+            if let Err(error) = dialect::check(self.dialect, &value) {
+                return self.refuse(id, error);
             }
         }
         if let Err(error) = self.event(event, text, now) {

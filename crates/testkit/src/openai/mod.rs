@@ -29,7 +29,7 @@
 //! |---|---|
 //! | `refuse` | `{"status":429,"body":"…","retry_after":3}`: answers the upgrade so |
 //! | `keys` | `["sk-test"]`: other keys are refused with 401; without it every key is taken |
-//! | `dialect` | `"ga"` (default), `"beta"` or `"xai"` |
+//! | `dialect` | `"ga"` (default), `"beta"`, `"azure"`, `"azure_preview"`, `"voice_live"`, `"xai"`, `"qwen"` or `"inworld"`: its addresses, keys, words and refusals |
 //! | `session` | merged into the session that `session.created` tells of |
 //! | `plain_sessions` | leaves `id`, `object` and `expires_at` out of sessions, which the vendor sends and its own SDK types do not know |
 //! | `replies` | rules, see below; the first that fits is taken |
@@ -77,6 +77,7 @@
 //! `raw`.
 
 mod conversation;
+mod dialect;
 mod engine;
 mod replying;
 mod response;
@@ -87,5 +88,5 @@ mod session;
 pub use crate::scripted::{
     Call, Failure, Fault, Pace, Record, Refusal, Reply, Rule, Serving, Side, Step, Transcript, When,
 };
-pub use script::{Script, Words};
+pub use script::Script;
 pub use server::{Server, ServerConnector};

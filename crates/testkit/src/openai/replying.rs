@@ -5,9 +5,10 @@ use std::time::Instant;
 use antiphon_openai::wire::{
     ApiError, ArgumentsDelta, ArgumentsDone, CachedTokens, CertainTool, ContentPartEvent,
     InputTokens, Item, ItemStatus, Modality, OutputItemEvent, OutputTokens, Part, PartDelta,
-    PartDone, RateLimit, RateLimits, ResponseEvent, ResponseParams, ResponseStatus, ServerEvent,
-    StatusDetails, TextDone, Tool, ToolChoice, ToolMode, TranscriptDone, Usage,
+    PartDone, RateLimit, RateLimits, ResponseEvent, ResponseParams, ResponseStatus, Saying,
+    ServerEvent, StatusDetails, TextDone, Tool, ToolChoice, ToolMode, TranscriptDone, Usage,
 };
+use serde_json::Value;
 
 use super::{
     conversation::{Last, invalid, words},
@@ -147,10 +148,43 @@ impl Engine {
         }
     }
 
+    /// Whether an item is spoken as it is.
+    pub(super) fn is_forced(&self, item: &Item) -> bool {
+        self.facts.says == Saying::Forced && item.kind() == "force_message"
+    }
+
+    /// Speaks an item as it is, without a model.
+    pub(super) fn speak_forced(&mut self, item: &Item, now: Instant) -> Result<(), ApiError> {
+        let Item::Other(item) = item else { return Ok(()) };
+        let text = item.pointer("/content/0/text").and_then(Value::as_str).unwrap_or_default();
+        if item["role"] != "assistant" || text.is_empty() {
+            let message = "A force_message has a role of assistant and a text.";
+            return Err(invalid("invalid_value", message, "item"));
+        }
+        if self.replying.is_active() {
+            let code = "conversation_already_has_active_response";
+            let message = "Conversation already has an active response in progress.";
+            return Err(ApiError::invalid_request(code, message));
+        }
+        self.replying.count += 1;
+        self.begin_with(Reply::text(text), ResponseParams::default(), true, now);
+        Ok(())
+    }
+
     fn begin(&mut self, params: ResponseParams, in_conversation: bool, now: Instant) {
-        self.idle_at = None;
         self.replying.count += 1;
         let reply = self.choose(&params);
+        self.begin_with(reply, params, in_conversation, now);
+    }
+
+    fn begin_with(
+        &mut self,
+        reply: Reply,
+        params: ResponseParams,
+        in_conversation: bool,
+        now: Instant,
+    ) {
+        self.idle_at = None;
         let script = self.script();
         let pace = reply.pace.as_ref().unwrap_or(&script.pace);
         let manner = self.manner(&params, &reply);
@@ -180,6 +214,11 @@ impl Engine {
             event_id,
             response: Box::new(response),
         }));
+        self.emit_others();
+        self.replying.running.push(running);
+        if !self.facts.tells_rate_limits {
+            return;
+        }
         let event_id = self.ids.event();
         let limit = |name: &str, limit, remaining| RateLimit {
             name: Some(name.into()),
@@ -192,7 +231,6 @@ impl Engine {
             event_id,
             rate_limits: vec![limit("requests", 1_000, left), limit("tokens", 40_000, 39_000)],
         }));
-        self.replying.running.push(running);
     }
 
     /// Stops a response before its end.
@@ -367,7 +405,8 @@ impl Engine {
     ) {
         let usage = self.usage(running);
         let conversation = self.replying.conversation_id.clone();
-        let response = running.snapshot(status, details, Some(usage), &conversation);
+        let usage = Some(usage).filter(|_| self.facts.tells_usage);
+        let response = running.snapshot(status, details, usage, &conversation);
         let event_id = self.ids.event();
         self.emit(ServerEvent::ResponseDone(ResponseEvent {
             event_id,

@@ -1,5 +1,6 @@
 //! What a scripted server does, as data.
 
+use antiphon_openai::wire::Dialect;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -15,8 +16,8 @@ pub struct Script {
     pub refuse: Option<Refusal>,
     /// The keys that are let in; others are refused with 401. Without it every key is.
     pub keys: Option<Vec<String>>,
-    /// The words that the server speaks.
-    pub dialect: Words,
+    /// The words that the server speaks, and what it refuses.
+    pub dialect: Dialect,
     /// Merged into the session that `session.created` tells of.
     pub session: Value,
     /// Leaves out of sessions what the vendor's own types do not know: `id`, `object` and
@@ -66,6 +67,12 @@ impl Script {
         self
     }
 
+    /// Sets the words that the server speaks.
+    pub fn dialect(mut self, dialect: Dialect) -> Self {
+        self.dialect = dialect;
+        self
+    }
+
     /// Adds what the next audio turn of the user says.
     pub fn transcript(mut self, words: impl Into<String>) -> Self {
         self.transcripts.push(Transcript::Words(words.into()));
@@ -97,18 +104,4 @@ impl Script {
             None => self,
         }
     }
-}
-
-/// The words that a server speaks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum Words {
-    /// Today's.
-    #[default]
-    Ga,
-    /// Those of the preview, which other servers still speak.
-    Beta,
-    /// xAI's.
-    Xai,
 }

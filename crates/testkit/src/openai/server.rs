@@ -11,10 +11,12 @@ use antiphon_live::{
     Connector, Transport,
     acceptor::{Accepted, Answer, Listener, Request, TlsIdentity},
 };
+use antiphon_openai::wire::Dialect;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 
 use super::{
+    dialect,
     engine::{Engine, Opening},
     script::Script,
 };
@@ -24,8 +26,6 @@ use crate::scripted::{
 
 /// An ephemeral key lives so long where its request does not say.
 const SECRET_LIFETIME_S: u64 = 600;
-/// The subprotocol that browsers carry their key in.
-const KEY_SUBPROTOCOL: &str = "openai-insecure-api-key.";
 
 /// A scripted OpenAI Realtime server. Clones share it.
 #[derive(Clone)]
@@ -161,13 +161,18 @@ impl Shared {
     fn opening(&self, request: &Request, number: u32) -> Opening {
         let offers_beta = request.subprotocols().any(|offer| offer == "openai-beta.realtime-v1");
         let says_beta = request.header("openai-beta").is_some_and(|beta| beta.contains("realtime"));
-        let bound = key(request).and_then(|key| lock(&self.secrets).get(&key).cloned());
+        let script = self.script.of_connection(number as usize - 1);
+        let key = dialect::key(request, script.dialect);
+        let bound = key.and_then(|key| lock(&self.secrets).get(&key).cloned());
         let intent = request.parameter("intent");
         let bound_kind = bound.as_ref().and_then(|session| session["type"].as_str());
         Opening {
-            script: Arc::new(self.script.of_connection(number as usize - 1).clone()),
+            script: Arc::new(script.clone()),
             connection: number,
-            model: request.parameter("model").map_or_else(|| "gpt-realtime".into(), Into::into),
+            model: ["model", "deployment"]
+                .iter()
+                .find_map(|name| request.parameter(name))
+                .map_or_else(|| "gpt-realtime".into(), Into::into),
             transcribes_only: intent.as_deref() == Some("transcription")
                 || bound_kind == Some("transcription"),
             unix_now: unix_now(),
@@ -181,11 +186,11 @@ impl Shared {
         if request.method() == "POST" && path.ends_with("/realtime/client_secrets") {
             return self.make_secret(request);
         }
-        if !path.ends_with("/realtime") {
-            return refusal(404, "invalid_request_error", "Unknown request URL.");
-        }
         let number = self.book.connections() as usize;
         let script = self.script.of_connection(number);
+        if let Some(message) = dialect::wrong_address(request, script.dialect) {
+            return refusal(404, "invalid_request_error", &message);
+        }
         if let Some(refuse) = &script.refuse {
             self.book.next_connection();
             let answer = Answer::http(refuse.status, refuse.body.clone());
@@ -194,7 +199,7 @@ impl Shared {
                 None => answer,
             };
         }
-        let Some(key) = key(request) else {
+        let Some(key) = dialect::key(request, script.dialect) else {
             return refusal(401, "invalid_request_error", "Missing bearer authentication.");
         };
         let known =
@@ -208,7 +213,7 @@ impl Shared {
 
     /// `POST /v1/realtime/client_secrets`.
     fn make_secret(&self, request: &Request) -> Answer {
-        if key(request).is_none() {
+        if dialect::key(request, Dialect::Ga).is_none() {
             return refusal(401, "invalid_request_error", "Missing bearer authentication.");
         }
         let body: Value = match request.body() {
@@ -236,13 +241,6 @@ impl Shared {
             &json!({"value": value, "expires_at": unix_now() + seconds, "session": session}),
         )
     }
-}
-
-/// The key of a request: a header, or a browser's subprotocol.
-fn key(request: &Request) -> Option<String> {
-    let offered = request.subprotocols().find_map(|offer| offer.strip_prefix(KEY_SUBPROTOCOL));
-    let given = request.bearer().or_else(|| request.header("api-key")).or(offered)?;
-    (!given.is_empty()).then(|| given.to_owned())
 }
 
 fn refusal(status: u16, code: &str, message: &str) -> Answer {

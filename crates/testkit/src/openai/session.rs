@@ -1,8 +1,8 @@
 //! The configuration of a session as the server keeps it.
 
 use antiphon_openai::wire::{
-    ApiError, AudioFormat, RealtimeSession, Session, TranscriptionSession, TurnDetection,
-    unknown_keys,
+    ApiError, AudioFormat, AudioFormats, Facts, RealtimeSession, Session, TranscriptionSession,
+    TurnDetection, unknown_keys,
 };
 use serde_json::{Map, Value, json};
 
@@ -13,12 +13,14 @@ pub(super) struct SessionState {
     value: Value,
     realtime: RealtimeSession,
     transcribes_only: bool,
+    facts: &'static Facts,
 }
 
 /// What a session is made of.
 pub(super) struct NewSession<'a> {
     pub(super) id: String,
     pub(super) model: &'a str,
+    pub(super) facts: &'static Facts,
     pub(super) expires_at: u64,
     pub(super) transcribes_only: bool,
     /// Merged into the defaults, one after the other.
@@ -29,6 +31,9 @@ pub(super) struct NewSession<'a> {
 
 impl SessionState {
     pub(super) fn new(new: NewSession<'_>) -> Self {
+        let facts = new.facts;
+        let format =
+            |formats: AudioFormats| json!({"type": "audio/pcm", "rate": formats.default_rate()});
         let mut value = if new.transcribes_only {
             json!({
                 "type": "transcription",
@@ -37,7 +42,7 @@ impl SessionState {
                 "expires_at": new.expires_at,
                 "include": null,
                 "audio": {"input": {
-                    "format": {"type": "audio/pcm", "rate": 24_000},
+                    "format": format(facts.input),
                     "transcription": null,
                     "noise_reduction": null,
                     "turn_detection": default_turns("server_vad"),
@@ -61,19 +66,26 @@ impl SessionState {
                 "include": null,
                 "audio": {
                     "input": {
-                        "format": {"type": "audio/pcm", "rate": 24_000},
+                        "format": format(facts.input),
                         "transcription": null,
                         "noise_reduction": null,
                         "turn_detection": default_turns("server_vad"),
                     },
                     "output": {
-                        "format": {"type": "audio/pcm", "rate": 24_000},
+                        "format": format(facts.output),
                         "voice": "marin",
                         "speed": 1.0,
                     },
                 },
             })
         };
+        if let Value::Object(session) = &mut value {
+            let without = |key: &str| facts.without.iter().any(|ids| ids.contains(&key));
+            session.retain(|key, _| match key.as_str() {
+                "expires_at" => facts.tells_expiry,
+                key => !without(key),
+            });
+        }
         for overrides in new.overrides.into_iter().filter_map(Value::as_object) {
             merge(&mut value, overrides);
         }
@@ -86,6 +98,7 @@ impl SessionState {
             value: Value::Null,
             realtime: RealtimeSession::default(),
             transcribes_only: new.transcribes_only,
+            facts,
         };
         state.adopt(value);
         state
@@ -115,7 +128,7 @@ impl SessionState {
         }
         let mut merged = self.value.clone();
         merge(&mut merged, keys);
-        check(&merged)?;
+        check(&merged, self.facts)?;
         let voice = |session: &Value| session.pointer("/audio/output/voice").cloned();
         if spoke && voice(&merged) != voice(&self.value) {
             let message = "Cannot update a conversation's voice if assistant audio is present.";
@@ -177,7 +190,8 @@ pub(super) fn codec_of(format: Option<&AudioFormat>) -> Codec {
     match format {
         Some(AudioFormat::Pcmu {}) => Codec::Ulaw,
         Some(AudioFormat::Pcma {}) => Codec::Alaw,
-        _ => Codec::Pcm,
+        Some(AudioFormat::Pcm { rate: Some(rate) }) if *rate > 0 => Codec::Pcm(*rate),
+        _ => Codec::Pcm(24_000),
     }
 }
 
@@ -229,7 +243,7 @@ fn merge(session: &mut Value, update: &Map<String, Value>) {
 }
 
 /// What the vendor would not take as a value.
-fn check(session: &Value) -> Result<(), ApiError> {
+fn check(session: &Value, facts: &Facts) -> Result<(), ApiError> {
     let number = |path: &str| session.pointer(path).and_then(Value::as_f64);
     let ranges = [
         ("/audio/input/turn_detection/threshold", 0.0, 1.0),
@@ -241,15 +255,27 @@ fn check(session: &Value) -> Result<(), ApiError> {
             return Err(out_of_range(path, &format!("a value from {least} to {most}")));
         }
     }
-    for side in ["input", "output"] {
+    for (side, formats) in [("input", facts.input), ("output", facts.output)] {
         let path = format!("/audio/{side}/format");
         let Some(format) = session.pointer(&path) else { continue };
         match format["type"].as_str() {
-            Some("audio/pcm") if format.get("rate").is_none_or(|rate| rate == 24_000) => {}
-            Some("audio/pcmu" | "audio/pcma") => {}
-            Some("audio/pcm") => return Err(out_of_range(&format!("{path}/rate"), "24000")),
+            Some("audio/pcm") if takes_rate(formats, format) => {}
+            Some("audio/pcmu" | "audio/pcma") if formats.g711 => {}
+            Some("audio/pcm") => {
+                let rates: Vec<String> =
+                    formats.pcm.iter().map(|(rate, _)| rate.to_string()).collect();
+                return Err(out_of_range(&format!("{path}/rate"), &rates.join(" or ")));
+            }
             _ => return Err(out_of_range(&path, "audio/pcm, audio/pcmu or audio/pcma")),
         }
+    }
+    let detection = session.pointer("/audio/input/turn_detection/type").and_then(Value::as_str);
+    if let Some(detection) = detection
+        && !facts.detections.iter().any(|(known, _)| *known == detection)
+    {
+        let known: Vec<&str> = facts.detections.iter().map(|(known, _)| *known).collect();
+        let path = "/audio/input/turn_detection/type";
+        return Err(out_of_range(path, &known.join(" or ")));
     }
     if let Some(modalities) = session.get("output_modalities")
         && *modalities != json!(["audio"])
@@ -261,6 +287,11 @@ fn check(session: &Value) -> Result<(), ApiError> {
         return Err(refusal("invalid_type", &error.to_string(), "session"));
     }
     Ok(())
+}
+
+fn takes_rate(formats: AudioFormats, format: &Value) -> bool {
+    let Some(rate) = format.get("rate") else { return true };
+    formats.pcm.iter().any(|(known, _)| rate == *known)
 }
 
 fn out_of_range(pointer: &str, expected: &str) -> ApiError {

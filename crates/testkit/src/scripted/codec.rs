@@ -3,28 +3,32 @@
 /// How audio is coded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Codec {
-    /// 24,000 samples of 16 bits a second.
-    Pcm,
-    /// 16,000 of them.
-    Pcm16k,
+    /// So many samples of 16 bits a second.
+    Pcm(u32),
     Ulaw,
     Alaw,
 }
 
 impl Codec {
-    pub(crate) const fn samples_per_ms(self) -> usize {
+    /// Samples before a moment; a rate need not be whole thousands.
+    pub(crate) fn samples(self, ms: u64) -> usize {
+        let rate = match self {
+            Self::Pcm(rate) => u64::from(rate),
+            Self::Ulaw | Self::Alaw => 8_000,
+        };
+        usize::try_from(ms * rate / 1_000).unwrap_or(usize::MAX)
+    }
+
+    /// Bytes before a moment.
+    pub(crate) fn bytes(self, ms: u64) -> usize {
         match self {
-            Self::Pcm => 24,
-            Self::Pcm16k => 16,
-            Self::Ulaw | Self::Alaw => 8,
+            Self::Pcm(_) => self.samples(ms) * 2,
+            Self::Ulaw | Self::Alaw => self.samples(ms),
         }
     }
 
-    pub(crate) const fn bytes_per_ms(self) -> usize {
-        match self {
-            Self::Pcm => 48,
-            Self::Pcm16k => 32,
-            Self::Ulaw | Self::Alaw => 8,
-        }
+    /// The milliseconds that so many bytes last.
+    pub(crate) fn ms(self, bytes: usize) -> f64 {
+        bytes as f64 * 1_000.0 / self.bytes(1_000) as f64
     }
 }

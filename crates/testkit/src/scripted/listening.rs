@@ -5,13 +5,13 @@ use antiphon_audio::g711::Law;
 use super::codec::Codec;
 
 /// Loudness is judged over windows of so many milliseconds.
-const WINDOW_MS: usize = 10;
+const WINDOW_MS: u64 = 10;
 /// Speech begins after so many loud windows in a row: clicks are shorter.
-const ONSET_WINDOWS: usize = 3;
+const ONSET_WINDOWS: u64 = 3;
 /// The root mean square that a threshold of 1 stands for; 0.5 is a quiet voice.
 pub(crate) const FULL_THRESHOLD_RMS: f64 = 1_000.0;
 /// Audio that is kept where the client commits by itself, as the vendor bounds one append.
-const MAX_BUFFER_MS: usize = 10 * 60 * 1_000;
+const MAX_BUFFER_MS: u64 = 10 * 60 * 1_000;
 
 /// How turns are heard.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +40,7 @@ pub(crate) struct Listening {
     /// Bytes judged by loudness.
     judged: usize,
     speaking: bool,
-    loud: usize,
+    loud: u64,
     quiet_ms: u64,
 }
 
@@ -66,12 +66,12 @@ impl Listening {
 
     /// Milliseconds of audio in the buffer.
     pub(crate) fn buffered_ms(&self) -> f64 {
-        self.buffer.len() as f64 / self.codec.bytes_per_ms() as f64
+        self.codec.ms(self.buffer.len())
     }
 
     /// Milliseconds of audio written since the session began.
     pub(crate) fn written_ms(&self) -> u64 {
-        (self.written / self.codec.bytes_per_ms()) as u64
+        self.codec.ms(self.written) as u64
     }
 
     pub(crate) fn is_speaking(&self) -> bool {
@@ -88,7 +88,7 @@ impl Listening {
             self.trim(MAX_BUFFER_MS);
             return heard;
         };
-        let window = WINDOW_MS * self.codec.bytes_per_ms();
+        let window = self.codec.bytes(WINDOW_MS);
         while self.written - self.judged >= window {
             let start = self.buffer.len().saturating_sub(self.written - self.judged);
             let Some(bytes) = self.buffer.get(start..start + window) else { break };
@@ -99,7 +99,7 @@ impl Listening {
             }
         }
         if !self.speaking && heard.is_empty() {
-            self.trim(usize::try_from(turns.prefix_ms).unwrap_or(0) + ONSET_WINDOWS * WINDOW_MS);
+            self.trim(turns.prefix_ms + ONSET_WINDOWS * WINDOW_MS);
         }
         heard
     }
@@ -117,17 +117,17 @@ impl Listening {
     }
 
     fn judge(&mut self, loud: bool, turns: TurnParameters) -> Option<Heard> {
-        let at_ms = (self.judged / self.codec.bytes_per_ms()) as u64;
+        let at_ms = self.codec.ms(self.judged) as u64;
         if loud {
             self.loud += 1;
             self.quiet_ms = 0;
         } else {
             self.loud = 0;
-            self.quiet_ms += WINDOW_MS as u64;
+            self.quiet_ms += WINDOW_MS;
         }
         if !self.speaking && self.loud >= ONSET_WINDOWS {
             self.speaking = true;
-            let onset = at_ms.saturating_sub((ONSET_WINDOWS * WINDOW_MS) as u64);
+            let onset = at_ms.saturating_sub(ONSET_WINDOWS * WINDOW_MS);
             return Some(Heard::Started { at_ms: onset.saturating_sub(turns.prefix_ms) });
         }
         if self.speaking && self.quiet_ms >= turns.silence_ms {
@@ -143,8 +143,8 @@ impl Listening {
         self.quiet_ms = 0;
     }
 
-    fn trim(&mut self, keep_ms: usize) {
-        let keep = keep_ms * self.codec.bytes_per_ms();
+    fn trim(&mut self, keep_ms: u64) {
+        let keep = self.codec.bytes(keep_ms);
         let unjudged = self.written - self.judged;
         let excess = self.buffer.len().saturating_sub(keep.max(unjudged));
         self.buffer.drain(..excess);
@@ -153,12 +153,12 @@ impl Listening {
 
 fn rms(codec: Codec, bytes: &[u8]) -> f64 {
     let sum: f64 = match codec {
-        Codec::Pcm | Codec::Pcm16k => bytes
+        Codec::Pcm(_) => bytes
             .chunks_exact(2)
             .map(|pair| f64::from(i16::from_le_bytes([pair[0], pair[1]])).powi(2))
             .sum(),
         Codec::Ulaw => bytes.iter().map(|byte| f64::from(Law::Mu.decode(*byte)).powi(2)).sum(),
         Codec::Alaw => bytes.iter().map(|byte| f64::from(Law::A.decode(*byte)).powi(2)).sum(),
     };
-    (sum / (WINDOW_MS * codec.samples_per_ms()) as f64).sqrt()
+    (sum / codec.samples(WINDOW_MS) as f64).sqrt()
 }

@@ -41,15 +41,12 @@ pub(crate) fn base64(codec: Codec, hz: f32, from_ms: u64, to_ms: u64) -> Arc<str
 
 /// The voice from one millisecond to another.
 pub(crate) fn bytes(codec: Codec, hz: f32, from_ms: u64, to_ms: u64) -> Vec<u8> {
-    let per_ms = codec.samples_per_ms() as u64;
-    let rate = (per_ms * 1_000) as f32;
-    let samples: Vec<i16> = (from_ms * per_ms..to_ms * per_ms)
+    let rate = codec.samples(1_000) as f32;
+    let samples: Vec<i16> = (codec.samples(from_ms)..codec.samples(to_ms))
         .map(|n| ((n as f32 * hz * TAU / rate).sin() * AMPLITUDE) as i16)
         .collect();
     match codec {
-        Codec::Pcm | Codec::Pcm16k => {
-            samples.iter().flat_map(|sample| sample.to_le_bytes()).collect()
-        }
+        Codec::Pcm(_) => samples.iter().flat_map(|sample| sample.to_le_bytes()).collect(),
         Codec::Ulaw => encoded(Law::Mu, &samples),
         Codec::Alaw => encoded(Law::A, &samples),
     }

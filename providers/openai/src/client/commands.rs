@@ -6,13 +6,13 @@ use antiphon_live::{Frame, LiveCommand, LiveError, LiveEvent, Outbox, ReplyId, V
 use antiphon_types::{AudioFormat, AudioFrame, ToolDefinition, ToolResponse};
 use base64_simd::STANDARD;
 use bytes::Bytes;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{Client, NAME, ignored, replies::Stop, requests::Wanted, settings::functions};
 use crate::wire::{
-    ClientEvent, Command, Content, ContentType, FunctionCallOutput, Item, ItemRef,
-    MAX_APPEND_BYTES, Message, RealtimeSession, ResponseParams, Role, ToolChoice, TruncateItem,
-    append_frame,
+    ClientEvent, Command, Content, ContentType, FunctionCallOutput, Images, Item, ItemRef,
+    MAX_APPEND_BYTES, Message, RealtimeSession, ResponseParams, Role, Saying, ToolChoice,
+    TruncateItem, append_frame,
 };
 
 /// The shortest turn that the server takes, in milliseconds.
@@ -94,7 +94,7 @@ impl Client {
         // Even, so that no sample is cut.
         for piece in frame.data[..whole].chunks(MAX_APPEND_BYTES & !1) {
             self.append_bytes(piece, out);
-            self.uplink.flows = true;
+            (self.uplink.flows, self.uplink.began) = (true, true);
         }
     }
 
@@ -167,12 +167,25 @@ impl Client {
 
     fn image(&mut self, media_type: &str, data: &Bytes, out: &mut Outbox) -> Result<(), LiveError> {
         let invalid = |message: String| Err(LiveError::InvalidCommand(message));
+        let buffered = self.settings.facts.images == Images::Buffered;
         if !matches!(media_type, "image/png" | "image/jpeg") {
             return invalid(format!("an image is a PNG or a JPEG, not {media_type}"));
+        }
+        if buffered && media_type == "image/png" {
+            return invalid("this server takes JPEGs".to_owned());
+        }
+        if buffered && !self.uplink.began {
+            return invalid("this server takes images after the user's first audio".to_owned());
         }
         if data.is_empty() || data.len() > MAX_IMAGE_BYTES {
             let bytes = data.len();
             return invalid(format!("an image has 1 to {MAX_IMAGE_BYTES} bytes, not {bytes}"));
+        }
+        if buffered {
+            let image = STANDARD.encode_to_string(data);
+            let event = json!({"type": "input_image_buffer.append", "image": image});
+            out.frames.push_back(Frame::Text(event.to_string().into()));
+            return Ok(());
         }
         let url = format!("data:{media_type};base64,{}", STANDARD.encode_to_string(data));
         let content = vec![Content::image(url)];
@@ -180,7 +193,7 @@ impl Client {
         Ok(())
     }
 
-    /// The protocol has no word for "speak this": the model is told to, and nearly always does.
+    /// Most servers have no word for "speak this": the model is told to, and nearly always does.
     fn say(
         &mut self,
         request: u64,
@@ -189,6 +202,9 @@ impl Client {
         out: &mut Outbox,
     ) -> Result<(), LiveError> {
         refuse_long(text)?;
+        if self.settings.facts.says == Saying::Forced {
+            return self.want(Wanted::forced(request, text), now, out);
+        }
         let instructions = format!(
             "Say the text between the marks, word for word, in its own language, and nothing else. \
              Do not answer it.\n<<<\n{text}\n>>>"

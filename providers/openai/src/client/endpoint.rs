@@ -4,23 +4,21 @@ use antiphon_live::{Handshake, LiveConfig, LiveError, Secrets};
 use secrecy::{ExposeSecret, SecretString};
 
 use super::options::Options;
-use crate::wire::Dialect;
+use crate::wire::{Facts, KeyForm, Parameter};
 
-/// OpenAI's own address.
-const OPENAI: &str = "wss://api.openai.com/v1/realtime";
-/// xAI's.
-const XAI: &str = "wss://api.x.ai/v1/realtime";
-/// The last dated version of Azure's preview.
-const AZURE_PREVIEW_VERSION: &str = "2025-04-01-preview";
+/// What stands in an address in place of the model.
+const NO_MODEL_BESIDE: [&str; 2] = ["call_id", "agent_id"];
 
 /// Where to connect, and what to say of oneself beside the key.
 #[derive(Clone, Debug)]
 pub(super) struct Endpoint {
-    pub(super) url: String,
-    dialect: Dialect,
-    organization: Option<String>,
-    project: Option<String>,
-    safety_identifier: Option<String>,
+    url: String,
+    /// The parameter of the address that holds an id for the session, which is not there yet.
+    session_id: Option<&'static str>,
+    facts: &'static Facts,
+    subprotocol: Option<String>,
+    /// Headers beside the key's.
+    headers: Vec<(&'static str, String)>,
 }
 
 impl Endpoint {
@@ -28,124 +26,177 @@ impl Endpoint {
     pub(super) fn new(
         config: &LiveConfig,
         options: &Options<'_>,
-        dialect: Dialect,
+        facts: &'static Facts,
         model: &str,
     ) -> Result<Self, LiveError> {
         let version: Option<String> = options.take("api_version")?;
-        let url = url(config.endpoint.as_deref(), dialect, model, version.as_deref())?;
-        Ok(Self {
-            url,
-            dialect,
-            organization: options.take("organization")?,
-            project: options.take("project")?,
-            safety_identifier: options.take("safety_identifier")?,
-        })
+        let mut given = Vec::new();
+        for id in ["agent_id", "project_id"] {
+            given.extend(options.take::<String>(id)?.map(|value| (id, value)));
+        }
+        let url = Url { facts, model, version: version.as_deref(), given: &given };
+        let mut headers = Vec::new();
+        for (id, name) in [
+            ("organization", "OpenAI-Organization"),
+            ("project", "OpenAI-Project"),
+            ("safety_identifier", "OpenAI-Safety-Identifier"),
+        ] {
+            headers.extend(options.take::<String>(id)?.map(|value| (name, value)));
+        }
+        headers.extend(facts.headers.iter().map(|(name, value)| (*name, (*value).to_owned())));
+        let mut endpoint = Self {
+            url: url.at(config.endpoint.as_deref())?,
+            session_id: None,
+            facts,
+            subprotocol: options.take("subprotocol")?,
+            headers,
+        };
+        let wants = facts.query.iter().find(|(_, value)| *value == Parameter::SessionId);
+        endpoint.session_id =
+            wants.map(|(key, _)| *key).filter(|key| !has(query_of(&endpoint.url), key));
+        if let Some(id) = options.take::<String>("session_id")? {
+            endpoint.name_session(&id);
+        }
+        Ok(endpoint)
+    }
+
+    /// Gives the session an id, where the address wants one and has none.
+    pub(super) fn name_session(&mut self, id: &str) {
+        if let Some(key) = self.session_id.take() {
+            push(&mut self.url, key, id);
+        }
     }
 
     pub(super) fn handshake(&self, secrets: &Secrets) -> Result<Handshake, LiveError> {
         let key = secrets.bearer.as_ref().filter(|key| !key.expose_secret().trim().is_empty());
         let key = key.ok_or_else(|| LiveError::MissingApiKey { provider: super::NAME.into() })?;
-        let key = key.expose_secret().trim();
-        // A token of Entra is a JWT; a key has no dots.
-        let azure_key =
-            matches!(self.dialect, Dialect::Azure | Dialect::AzurePreview) && !key.contains('.');
-        let mut headers = vec![if azure_key {
-            ("api-key", SecretString::from(key))
-        } else {
-            ("Authorization", SecretString::from(format!("Bearer {key}")))
-        }];
-        for (name, value) in [
-            ("OpenAI-Organization", &self.organization),
-            ("OpenAI-Project", &self.project),
-            ("OpenAI-Safety-Identifier", &self.safety_identifier),
-        ] {
-            if let Some(value) = value {
-                headers.push((name, SecretString::from(value.as_str())));
-            }
-        }
-        if self.dialect == Dialect::Beta {
-            headers.push(("OpenAI-Beta", SecretString::from("realtime=v1")));
-        }
-        Ok(Handshake { url: self.url.clone(), headers, subprotocols: Vec::new() })
-    }
-}
-
-/// The dialect that an address gives away, where it does.
-pub(super) fn dialect_of(endpoint: &str) -> Option<Dialect> {
-    let (_, rest) = endpoint.split_once("://")?;
-    let host_end = rest.find(['/', '?']).unwrap_or(rest.len());
-    let (host, path) = rest.split_at(host_end);
-    let host = host.rsplit_once(':').map_or(host, |(host, _)| host);
-    let azure =
-        host.ends_with(".openai.azure.com") || host.ends_with(".cognitiveservices.azure.com");
-    if path.starts_with("/openai/realtime") || azure && path.contains("api-version=") {
-        return Some(Dialect::AzurePreview);
-    }
-    if azure || path.starts_with("/openai/v1/realtime") {
-        return Some(Dialect::Azure);
-    }
-    (host == "api.x.ai").then_some(Dialect::Xai)
-}
-
-fn url(
-    endpoint: Option<&str>,
-    dialect: Dialect,
-    model: &str,
-    version: Option<&str>,
-) -> Result<String, LiveError> {
-    let endpoint = endpoint.map(str::trim).filter(|endpoint| !endpoint.is_empty());
-    let azure = matches!(dialect, Dialect::Azure | Dialect::AzurePreview);
-    let endpoint = match endpoint {
-        Some(endpoint) => endpoint,
-        None if azure => {
-            return Err(LiveError::MissingEndpoint { provider: super::NAME.into() });
-        }
-        None if dialect == Dialect::Xai => XAI,
-        None => OPENAI,
-    };
-    let (scheme, rest) = match endpoint.split_once("://") {
-        Some(("ws" | "http", rest)) => ("ws", rest),
-        Some(("wss" | "https", rest)) => ("wss", rest),
-        _ => {
+        if let Some(parameter) = self.session_id {
+            let vendor = self.facts.vendor;
             return Err(LiveError::InvalidConfig(format!(
-                "the endpoint {endpoint:?} is no address with ws, wss, http or https"
+                "{vendor} wants an id of the session as {parameter} in the address; the option \
+                 session_id names one"
             )));
         }
-    };
-    let rest = rest.split('#').next().unwrap_or_default();
-    let (address, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let (host, path) = match address.find('/') {
-        Some(slash) => address.split_at(slash),
-        None => (address, ""),
-    };
-    if host.is_empty() || host.contains(|c: char| c.is_whitespace() || c.is_control()) {
-        return Err(LiveError::InvalidConfig(format!("the endpoint {endpoint:?} names no host")));
-    }
-    let path = match (path.trim_end_matches('/'), dialect) {
-        ("", Dialect::Azure) => "/openai/v1/realtime".to_owned(),
-        ("", Dialect::AzurePreview) => "/openai/realtime".to_owned(),
-        ("", _) => "/v1/realtime".to_owned(),
-        (base, _) if base.ends_with("/v1") => format!("{base}/realtime"),
-        (path, _) => path.to_owned(),
-    };
-    let mut query: Vec<String> =
-        query.split('&').filter(|pair| !pair.is_empty()).map(str::to_owned).collect();
-    let has =
-        |query: &[String], key: &str| query.iter().any(|pair| pair.split('=').next() == Some(key));
-    let wanted: &[(&str, &str)] = match dialect {
-        Dialect::AzurePreview => {
-            &[("api-version", version.unwrap_or(AZURE_PREVIEW_VERSION)), ("deployment", model)]
+        let mut headers = vec![key_header(self.facts.key, key.expose_secret().trim())];
+        for (name, value) in &self.headers {
+            headers.push((name, SecretString::from(value.as_str())));
         }
-        _ => &[("model", model)],
-    };
-    for (key, value) in wanted {
-        // A call that is only listened to has its model already.
-        if !has(&query, key) && !has(&query, "call_id") && !value.is_empty() {
-            query.push(format!("{key}={}", percent_encoded(value)));
-        }
+        let offered = self.facts.subprotocols.iter().map(|name| (*name).to_owned());
+        let subprotocols = offered.chain(self.subprotocol.clone()).collect();
+        Ok(Handshake { url: self.url.clone(), headers, subprotocols })
     }
-    let mark = if query.is_empty() { "" } else { "?" };
-    Ok(format!("{scheme}://{host}{path}{mark}{}", query.join("&")))
+}
+
+fn key_header(form: KeyForm, key: &str) -> (&'static str, SecretString) {
+    // A token is a JWT; a key has no dots.
+    match form {
+        KeyForm::ApiKey if !key.contains('.') => ("api-key", SecretString::from(key)),
+        KeyForm::Basic if !key.contains('.') => {
+            ("Authorization", SecretString::from(format!("Basic {key}")))
+        }
+        _ => ("Authorization", SecretString::from(format!("Bearer {key}"))),
+    }
+}
+
+/// What an address is made of.
+struct Url<'a> {
+    facts: &'static Facts,
+    model: &'a str,
+    version: Option<&'a str>,
+    /// Parameters that the configuration gives.
+    given: &'a [(&'static str, String)],
+}
+
+impl Url<'_> {
+    fn at(&self, endpoint: Option<&str>) -> Result<String, LiveError> {
+        let endpoint = endpoint.map(str::trim).filter(|endpoint| !endpoint.is_empty());
+        let Some(endpoint) = endpoint.or(self.facts.address) else {
+            return Err(LiveError::MissingEndpoint { provider: super::NAME.into() });
+        };
+        let (scheme, rest) = match endpoint.split_once("://") {
+            Some(("ws" | "http", rest)) => ("ws", rest),
+            Some(("wss" | "https", rest)) => ("wss", rest),
+            _ => {
+                return Err(LiveError::InvalidConfig(format!(
+                    "the endpoint {endpoint:?} is no address with ws, wss, http or https"
+                )));
+            }
+        };
+        let rest = rest.split('#').next().unwrap_or_default();
+        let (address, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (host, path) = match address.find('/') {
+            Some(slash) => address.split_at(slash),
+            None => (address, ""),
+        };
+        if host.is_empty() || host.contains(|c: char| c.is_whitespace() || c.is_control()) {
+            return Err(LiveError::InvalidConfig(format!(
+                "the endpoint {endpoint:?} names no host"
+            )));
+        }
+        let path = match path.trim_end_matches('/') {
+            "" => self.facts.path.to_owned(),
+            base if base.ends_with("/v1") && self.facts.path.ends_with("/v1/realtime") => {
+                format!("{base}/realtime")
+            }
+            path => path.to_owned(),
+        };
+        let mut url = format!("{scheme}://{host}{path}");
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            push_pair(&mut url, pair);
+        }
+        self.complete(&mut url)?;
+        Ok(url)
+    }
+
+    /// Adds what the dialect wants and the address does not hold.
+    fn complete(&self, url: &mut String) -> Result<(), LiveError> {
+        let vendor = self.facts.vendor;
+        for (key, value) in self.given {
+            if !has(query_of(url), key) {
+                push(url, key, value);
+            }
+        }
+        for (key, parameter) in self.facts.query {
+            if has(query_of(url), key) {
+                continue;
+            }
+            let value = match parameter {
+                // A call that is only listened to has its model already, and so has an agent.
+                Parameter::Model if NO_MODEL_BESIDE.iter().any(|key| has(query_of(url), key)) => {
+                    continue;
+                }
+                Parameter::Model if self.model.is_empty() => {
+                    return Err(LiveError::InvalidConfig(format!(
+                        "{vendor} wants the name of a deployment as the model, and none is named"
+                    )));
+                }
+                Parameter::Model => self.model,
+                Parameter::Version => self.version.or(self.facts.version).unwrap_or_default(),
+                Parameter::Fixed(value) => value,
+                // Somebody names it later.
+                Parameter::SessionId => continue,
+            };
+            push(url, key, value);
+        }
+        Ok(())
+    }
+}
+
+fn query_of(url: &str) -> &str {
+    url.split_once('?').map_or("", |(_, query)| query)
+}
+
+fn has(query: &str, key: &str) -> bool {
+    query.split('&').any(|pair| pair.split('=').next() == Some(key))
+}
+
+fn push(url: &mut String, key: &str, value: &str) {
+    push_pair(url, &format!("{key}={}", percent_encoded(value)));
+}
+
+fn push_pair(url: &mut String, pair: &str) {
+    url.push(if url.contains('?') { '&' } else { '?' });
+    url.push_str(pair);
 }
 
 fn percent_encoded(text: &str) -> String {
@@ -164,9 +215,14 @@ fn percent_encoded(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::Dialect;
+
+    fn url(endpoint: Option<&str>, dialect: Dialect, model: &str) -> Result<String, LiveError> {
+        Url { facts: dialect.facts(), model, version: None, given: &[] }.at(endpoint)
+    }
 
     fn at(endpoint: Option<&str>, dialect: Dialect) -> String {
-        url(endpoint, dialect, "gpt realtime", None).unwrap()
+        url(endpoint, dialect, "gpt realtime").unwrap()
     }
 
     #[test]
@@ -180,41 +236,51 @@ mod tests {
         assert_eq!(at(Some("http://a/v1/"), ga), "ws://a/v1/realtime?model=gpt%20realtime");
         assert_eq!(at(Some("https://a/x?model=m&k=v#f"), ga), "wss://a/x?model=m&k=v");
         assert_eq!(at(Some("wss://a?call_id=rtc_1"), ga), "wss://a/v1/realtime?call_id=rtc_1");
-        assert_eq!(at(None, Dialect::Xai), "wss://api.x.ai/v1/realtime?model=gpt%20realtime");
         assert_eq!(
-            at(Some("https://r.openai.azure.com"), Dialect::Azure),
+            at(Some("https://r.openai.azure.com/openai/v1"), Dialect::Azure),
             "wss://r.openai.azure.com/openai/v1/realtime?model=gpt%20realtime"
-        );
-        assert_eq!(
-            at(Some("https://r.openai.azure.com/"), Dialect::AzurePreview),
-            "wss://r.openai.azure.com/openai/realtime?api-version=2025-04-01-preview\
-             &deployment=gpt%20realtime"
         );
     }
 
     #[test]
     fn what_is_no_address_is_refused() {
         for endpoint in ["localhost", "ftp://a", "ws://", "wss:///v1", "ws://a b/"] {
-            let error = url(Some(endpoint), Dialect::Ga, "m", None).unwrap_err();
+            let error = url(Some(endpoint), Dialect::Ga, "m").unwrap_err();
             assert!(matches!(error, LiveError::InvalidConfig(_)), "{endpoint}");
         }
-        let error = url(None, Dialect::Azure, "m", None).unwrap_err();
-        assert!(matches!(error, LiveError::MissingEndpoint { .. }));
+        for dialect in [Dialect::Azure, Dialect::AzurePreview, Dialect::VoiceLive] {
+            let error = url(None, dialect, "m").unwrap_err();
+            assert!(matches!(error, LiveError::MissingEndpoint { .. }));
+        }
+        let error = url(Some("https://r.openai.azure.com"), Dialect::Azure, "").unwrap_err();
+        assert!(error.to_string().contains("deployment"), "{error}");
     }
 
     #[test]
     fn quirk_28_the_address_tells_the_dialect() {
         for (endpoint, dialect) in [
+            ("wss://api.openai.com/v1/realtime", Some(Dialect::Ga)),
             ("wss://r.openai.azure.com/openai/v1/realtime", Some(Dialect::Azure)),
             ("https://r.openai.azure.com", Some(Dialect::Azure)),
+            ("https://r.services.ai.azure.com/openai/v1/realtime", Some(Dialect::Azure)),
             (
                 "wss://r.openai.azure.com/openai/realtime?api-version=2025-04-01-preview",
                 Some(Dialect::AzurePreview),
             ),
+            ("wss://r.openai.azure.com?api-version=1", Some(Dialect::AzurePreview)),
+            ("https://r.services.ai.azure.com", Some(Dialect::VoiceLive)),
+            (
+                "wss://r.cognitiveservices.azure.com/voice-live/realtime?api-version=1",
+                Some(Dialect::VoiceLive),
+            ),
             ("wss://api.x.ai:443/v1/realtime", Some(Dialect::Xai)),
+            ("wss://dashscope.aliyuncs.com", Some(Dialect::Qwen)),
+            ("wss://w.cn-beijing.maas.aliyuncs.com/api-ws/v1/realtime", Some(Dialect::Qwen)),
+            ("wss://api.inworld.ai/api/v1/realtime/session", Some(Dialect::Inworld)),
             ("ws://127.0.0.1:4010/v1/realtime", None),
+            ("wss://evil-api.x.ai.example.com/v1/realtime", None),
         ] {
-            assert_eq!(dialect_of(endpoint), dialect, "{endpoint}");
+            assert_eq!(Dialect::of_address(endpoint), dialect, "{endpoint}");
         }
     }
 }

@@ -30,12 +30,12 @@ use self::{
     hearing::Hearing,
     history::CallIds,
     replies::{Replies, Stop},
-    requests::{Requests, Wanted},
+    requests::{Ask, Requests, Wanted},
     settings::Settings,
 };
 use crate::wire::{
-    self, ApiError, AudioDelta, CancelResponse, ClientEvent, CreateItem, Dialect, Item,
-    RealtimeSession, ServerEvent, Session, UpdateSession, peek_kind,
+    self, ApiError, AudioDelta, CancelResponse, ClientEvent, CreateItem, CreateResponse, Dialect,
+    Item, RealtimeSession, ResponseParams, ServerEvent, Session, UpdateSession, peek_kind,
 };
 
 /// The provider's name.
@@ -114,6 +114,8 @@ struct Uplink {
     buffered: usize,
     /// There was audio since its end was last told.
     flows: bool,
+    /// There was audio on this connection.
+    began: bool,
     /// Milliseconds of silence that we added.
     added_ms: u64,
     /// The server hears the user speak.
@@ -171,6 +173,13 @@ impl Client {
         self
     }
 
+    /// An id for the session, unique among those of the key, where the dialect's address holds one
+    /// and the configuration has none.
+    pub fn session_id(mut self, id: &str) -> Self {
+        Arc::make_mut(&mut self.settings).endpoint.name_session(id);
+        self
+    }
+
     /// The time since 1970 when the connection is opened: without it, the session's end is not
     /// foretold.
     pub fn unix_time(mut self, time: Duration) -> Self {
@@ -199,7 +208,10 @@ impl Client {
 pub(crate) fn model_of(config: &LiveConfig, dialect: Option<Dialect>) -> Arc<str> {
     match Settings::new(config, dialect, None) {
         Ok(settings) => settings.model,
-        Err(_) => settings::model(config, dialect.unwrap_or_default(), None),
+        Err(_) => {
+            let dialect = settings::dialect(config, dialect).unwrap_or_default();
+            settings::model(config, dialect, None)
+        }
     }
 }
 
@@ -316,7 +328,7 @@ impl Client {
         {
             output.voice = None;
         }
-        self.update_session(session, out);
+        self.update_whole_session(session, out);
         self.phase = Phase::Asked { until: now + SESSION_ANSWER, with_voice };
     }
 
@@ -339,6 +351,13 @@ impl Client {
                 session.get("expires_at").and_then(serde_json::Value::as_u64)
             }
         };
+        let facts = self.settings.facts;
+        if let (None, Some(limit)) = (expires_at, facts.session_limit)
+            && !facts.tells_expiry
+        {
+            self.expiry = Some(now + limit.saturating_sub(EXPIRY_MARGIN));
+            return;
+        }
         let (Some(expires_at), Some(unix_time)) = (expires_at, self.unix_time) else { return };
         let left = Duration::from_secs(expires_at).saturating_sub(unix_time);
         // Clocks differ: only what can be meant is believed.
@@ -374,6 +393,21 @@ impl Client {
         self.send(&ClientEvent::UpdateSession(UpdateSession { event_id, session }), out);
     }
 
+    /// With what the dialect alone has.
+    fn update_whole_session(&mut self, session: RealtimeSession, out: &mut Outbox) {
+        self.update_session(session, out);
+        let settings = &self.settings;
+        if settings.extra.is_empty() {
+            return;
+        }
+        let Some(Frame::Text(text)) = out.frames.back_mut() else { return };
+        let Ok(mut event) = serde_json::from_str::<serde_json::Value>(text) else { return };
+        if let Some(session) = event.get_mut("session") {
+            settings.extra.add_to(session);
+        }
+        *text = event.to_string().into();
+    }
+
     /// Asks for a reply as soon as there is none.
     fn want(&mut self, wanted: Wanted, now: Instant, out: &mut Outbox) -> Result<(), LiveError> {
         if !self.requests.want(wanted) {
@@ -388,12 +422,28 @@ impl Client {
         if self.replies.active.is_some() || self.phase != Phase::Ready {
             return;
         }
+        let facts = self.settings.facts;
         let Some(sent) = self.requests.next(now) else { return };
         let id = requests::event_id(sent.number);
-        let mut params = sent.wanted.params.clone();
-        params.metadata = Some([(METADATA_KEY.to_owned(), id.clone())].into());
-        let event = wire::CreateResponse { event_id: Some(id), response: Some(Box::new(params)) };
-        self.send(&ClientEvent::CreateResponse(event), out);
+        let event = match &sent.wanted.ask {
+            Ask::Forced(item) => ClientEvent::CreateItem(CreateItem {
+                event_id: Some(id),
+                previous_item_id: None,
+                item: Item::Other(item.clone()),
+            }),
+            Ask::Response(params) => {
+                let mut params = params.clone();
+                if facts.response_metadata {
+                    params.metadata = Some([(METADATA_KEY.to_owned(), id.clone())].into());
+                }
+                if !facts.response_tool_choice {
+                    params.tool_choice = None;
+                }
+                let response = Some(params).filter(|params| **params != ResponseParams::default());
+                ClientEvent::CreateResponse(CreateResponse { event_id: Some(id), response })
+            }
+        };
+        self.send(&event, out);
     }
 
     fn fail_request(&self, wanted: &Wanted, code: &str, message: &str, out: &mut Outbox) {

@@ -6,8 +6,11 @@ use antiphon_live::{LiveConfig, LiveError};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::wire::Facts;
+
 /// Every id that means something here, with what it takes. [`crate::OpenAi`] explains them.
-const KNOWN: [&str; 29] = [
+const KNOWN: [&str; 35] = [
+    "agent_id",
     "api_version",
     "create_response",
     "dialect",
@@ -25,10 +28,15 @@ const KNOWN: [&str; 29] = [
     "output_modality",
     "parallel_tool_calls",
     "project",
+    "project_id",
     "prompt",
     "reasoning_effort",
+    "replies_after_tools",
     "safety_identifier",
+    "session",
+    "session_id",
     "speed",
+    "subprotocol",
     "tool_choice",
     "tracing",
     "transcription_delay",
@@ -40,18 +48,37 @@ const KNOWN: [&str; 29] = [
 ];
 
 /// The options of one configuration.
-pub(super) struct Options<'a>(&'a LiveConfig);
+pub(super) struct Options<'a> {
+    config: &'a LiveConfig,
+    /// Lists of ids that mean nothing in the dialect.
+    without: &'static [&'static [&'static str]],
+}
 
 impl<'a> Options<'a> {
+    /// Before the dialect is known.
     pub(super) fn new(config: &'a LiveConfig) -> Self {
-        Self(config)
+        Self { config, without: &[] }
+    }
+
+    /// Without those that mean nothing in the dialect.
+    pub(super) fn of(config: &'a LiveConfig, facts: &Facts) -> Self {
+        Self { config, without: facts.without }
     }
 
     /// An option's value; `null` is absent. Those of this provider win.
     fn value(&self, id: &str) -> Option<&'a Value> {
         debug_assert!(KNOWN.contains(&id), "{id}");
-        let value = self.0.provider_options.get(id).or_else(|| self.0.options.get(id));
+        if !self.has_meaning(id) {
+            return None;
+        }
+        let Self { config, .. } = self;
+        let value = config.provider_options.get(id).or_else(|| config.options.get(id));
         value.filter(|value| !value.is_null())
+    }
+
+    /// Whether an option of this id does anything in the dialect.
+    pub(super) fn has_meaning(&self, id: &str) -> bool {
+        KNOWN.contains(&id) && !self.without.iter().any(|ids| ids.contains(&id))
     }
 
     /// An option in its type.
@@ -80,7 +107,7 @@ impl<'a> Options<'a> {
     ) -> Result<Option<&'static str>, LiveError> {
         let Some(word) = self.take::<String>(id)? else { return Ok(None) };
         match words.iter().find(|known| **known == word) {
-            Some(known) => Ok(Some(known)),
+            Some(&known) => Ok(Some(known)),
             None => {
                 let words = words.join(", ");
                 Err(LiveError::InvalidConfig(format!("option {id}: {word:?} is none of {words}")))
@@ -90,9 +117,9 @@ impl<'a> Options<'a> {
 
     /// The ids that mean nothing here.
     pub(super) fn unsupported(&self) -> Vec<Arc<str>> {
-        let ids = self.0.options.keys().chain(self.0.provider_options.keys());
+        let ids = self.config.options.keys().chain(self.config.provider_options.keys());
         let mut ids: Vec<Arc<str>> =
-            ids.filter(|id| !KNOWN.contains(&id.as_str())).map(|id| id.as_str().into()).collect();
+            ids.filter(|id| !self.has_meaning(id)).map(|id| id.as_str().into()).collect();
         ids.dedup();
         ids
     }

@@ -5,6 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use serde_json::{Value, json};
+
 use crate::wire::ResponseParams;
 
 /// How long a request may go without an answer of any kind.
@@ -23,14 +25,41 @@ const PREFIX: &str = "reply-";
 pub(super) struct Wanted {
     /// The session's number for it.
     pub(super) request: Option<u64>,
-    /// How the reply is to differ from the session.
-    pub(super) params: ResponseParams,
+    /// How the server is asked.
+    pub(super) ask: Ask,
     tries: u8,
+}
+
+/// How the server is asked for a reply.
+#[derive(Clone, Debug)]
+pub(super) enum Ask {
+    /// By `response.create`: how the reply is to differ from the session.
+    Response(Box<ResponseParams>),
+    /// By an item that is spoken as it is.
+    Forced(Value),
+}
+
+impl Default for Ask {
+    fn default() -> Self {
+        Self::Response(Box::default())
+    }
 }
 
 impl Wanted {
     pub(super) fn new(request: Option<u64>, params: ResponseParams) -> Self {
-        Self { request, params, tries: 0 }
+        Self { request, ask: Ask::Response(Box::new(params)), tries: 0 }
+    }
+
+    /// A text that is spoken as it is.
+    pub(super) fn forced(request: u64, text: &str) -> Self {
+        let content = json!([{"type": "output_text", "text": text}]);
+        let item = json!({"type": "force_message", "role": "assistant", "content": content});
+        Self { request: Some(request), ask: Ask::Forced(item), tries: 0 }
+    }
+
+    /// Whether the server keeps a mark of the request on its answer.
+    pub(super) fn is_marked(&self) -> bool {
+        matches!(self.ask, Ask::Response(_))
     }
 }
 

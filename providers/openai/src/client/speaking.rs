@@ -13,7 +13,7 @@ use super::{
     requests, usage_of,
 };
 use crate::wire::{
-    AudioDelta, ContentType, Dialect, FunctionCall, Item, ItemStatus, McpApprovalResponse, Message,
+    AudioDelta, ContentType, FunctionCall, Item, ItemStatus, McpApprovalResponse, Message,
     Response, ResponseStatus, decode_audio,
 };
 
@@ -64,7 +64,11 @@ impl Client {
             None if told.is_some() => None,
             // It does not say. A server that returns metadata means its own reply, and so does one
             // that has a turn of the user to answer.
-            None if self.requests.metadata_returns || self.server_turn => None,
+            None if sent.wanted.is_marked()
+                && (self.requests.metadata_returns || self.server_turn) =>
+            {
+                None
+            }
             None => self.requests.in_flight.take(),
         }
     }
@@ -191,8 +195,8 @@ impl Client {
 
     /// Tells a call, once, however often and by whatever event the server does (quirk 17).
     pub(super) fn tell_call(&mut self, id: &str, name: &str, arguments: String, out: &mut Outbox) {
-        let own_tool = self.settings.dialect == Dialect::Xai
-            && !self.declared.iter().any(|declared| declared == name);
+        let own_tool =
+            self.settings.facts.own_calls && !self.declared.iter().any(|declared| declared == name);
         let Some(reply) = &mut self.replies.active else { return };
         if id.is_empty() || reply.calls.iter().any(|told| **told == *id) {
             return;

@@ -33,7 +33,11 @@ pub use client::{
     AppendAudio, CancelResponse, ClientEvent, Command, CreateItem, CreateResponse, ItemRef,
     TruncateItem, UpdateSession,
 };
-pub use dialect::{Dialect, SessionShape};
+pub use dialect::{
+    Acknowledgement, AudioFormats, Detection, Dialect, Facts, Images, KeyForm, Names, Parameter,
+    Saying, SessionShape, Signs, Terms, ThinkingForm, ToolShape, Transcriber, UnknownDialect,
+    Variables, VoiceForm,
+};
 pub use item::{
     Content, ContentType, FunctionCall, FunctionCallOutput, ImageDetail, Item, ItemReference,
     ItemStatus, McpApprovalRequest, McpApprovalResponse, McpCall, McpListTools, McpTool, Message,

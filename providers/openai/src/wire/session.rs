@@ -177,6 +177,8 @@ pub enum Voice {
         /// `voice_…`
         id: String,
     },
+    /// As another vendor writes it, such as `{"type":"azure-standard","name":…}`.
+    Other(Value),
 }
 
 open_enum! {

@@ -4,5 +4,6 @@
 mod allocations;
 mod client;
 mod contract;
+mod dialects;
 mod provider;
 mod wire;

@@ -202,6 +202,7 @@ fn sent(frame: &Value) -> Option<Sent> {
                 let output: Value = serde_json::from_str(item["output"].as_str()?).ok()?;
                 Sent::Output(text(&item["call_id"]), output.get("error").is_none())
             }
+            item if item["type"] == "force_message" => Sent::Create,
             item => Sent::Text(text(&item["content"][0]["text"])),
         },
         _ => return None,

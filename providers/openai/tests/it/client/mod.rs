@@ -5,6 +5,6 @@ mod errors;
 mod random;
 mod replies;
 mod setup;
-mod talk;
+pub mod talk;
 mod tools;
 mod user;

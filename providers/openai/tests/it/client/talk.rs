@@ -5,7 +5,10 @@ use std::time::{Duration, Instant};
 use antiphon_live::{
     Frame, LiveCommand, LiveConfig, LiveError, LiveEvent, Outbox, TextUpdate, WireProtocol,
 };
-use antiphon_openai::{Client, wire};
+use antiphon_openai::{
+    Client,
+    wire::{self, Dialect},
+};
 use antiphon_types::{AudioFrame, ToolResponse};
 use base64_simd::STANDARD;
 use serde_json::{Value, json};
@@ -78,7 +81,7 @@ impl Talk {
             other => panic!("{other:?}"),
         });
         let frames: Vec<Value> = frames.collect();
-        if !self.client.dialect().is_beta() {
+        if matches!(self.client.dialect(), Dialect::Ga | Dialect::Azure) {
             for frame in &frames {
                 assert_eq!(wire::unknown_keys(frame), Vec::<String>::new(), "{frame}");
             }

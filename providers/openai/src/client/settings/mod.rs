@@ -1,33 +1,24 @@
 //! What a [`LiveConfig`] means here: the session that is asked for, and what it can do.
 
+mod audio;
+mod detection;
+
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use antiphon_live::{
     ActivityHandling, Capabilities, ContextCompression, LiveConfig, LiveError, LivePolicies,
-    Sensitivity, ThinkingLevel, VoiceActivity,
+    ThinkingLevel, VoiceActivity,
 };
-use antiphon_types::{AudioFormat, ToolDefinition};
-use serde_json::{Value, json};
+use antiphon_types::ToolDefinition;
+use serde_json::{Map, Value, json};
 
-use super::{
-    endpoint::{Endpoint, dialect_of},
-    options::Options,
-};
+use super::{endpoint::Endpoint, options::Options};
 use crate::wire::{
-    self, AudioConfig, AudioInput, AudioOutput, Dialect, Eagerness, FunctionTool, MaxTokens,
+    AudioConfig, AudioInput, AudioOutput, Dialect, Facts, FunctionTool, Images, MaxTokens,
     McpServer, Modality, NoiseReduction, Patch, Prompt, RealtimeSession, Reasoning, RetentionRatio,
-    SemanticVad, ServerVad, Tool, ToolChoice, Tracing, Transcription, Truncation, TurnDetection,
-    Voice,
+    ThinkingForm, Tool, ToolChoice, Tracing, Truncation, TurnDetection,
 };
 
-/// The model where none is named.
-pub(crate) const DEFAULT_MODEL: &str = "gpt-realtime-2";
-/// xAI's.
-const DEFAULT_XAI_MODEL: &str = "grok-voice-latest";
-/// Silence that ends a turn where the server was told nothing; the vendor says 200 and 500.
-const DEFAULT_SILENCE: Duration = Duration::from_millis(500);
-/// The longest any time of turn detection may be.
-const MAX_DETECTION: Duration = Duration::from_secs(10);
 /// Tools that a session may declare.
 const MAX_TOOLS: usize = 512;
 
@@ -35,11 +26,15 @@ const MAX_TOOLS: usize = 512;
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
     pub(super) dialect: Dialect,
+    /// What is known of it.
+    pub(super) facts: &'static Facts,
     pub(super) model: Arc<str>,
     pub(super) endpoint: Endpoint,
     pub(super) capabilities: Arc<Capabilities>,
     /// What is asked for right after the session began.
     pub(super) session: RealtimeSession,
+    /// What is asked for beside it, in the dialect's own words.
+    pub(super) extra: Extra,
     pub(super) voice_activity: VoiceActivity,
     /// The user's speech stops a reply.
     pub(super) interrupts: bool,
@@ -69,22 +64,11 @@ impl Settings {
         dialect: Option<Dialect>,
         model: Option<&str>,
     ) -> Result<Self, LiveError> {
-        let options = Options::new(config);
-        let named =
-            match options.word("dialect", &["ga", "beta", "azure", "azure_preview", "xai"])? {
-                Some("ga") => Some(Dialect::Ga),
-                Some("beta") => Some(Dialect::Beta),
-                Some("azure") => Some(Dialect::Azure),
-                Some("azure_preview") => Some(Dialect::AzurePreview),
-                Some("xai") => Some(Dialect::Xai),
-                _ => None,
-            };
-        let dialect = named
-            .or(dialect)
-            .or_else(|| config.endpoint.as_deref().and_then(dialect_of))
-            .unwrap_or_default();
+        let dialect = self::dialect(config, dialect)?;
+        let facts = dialect.facts();
+        let options = Options::of(config, facts);
         let model = self::model(config, dialect, model);
-        let endpoint = Endpoint::new(config, &options, dialect, &model)?;
+        let endpoint = Endpoint::new(config, &options, facts, &model)?;
         let wording = Wording {
             refinement: config.refinement.clone(),
             vocabulary: vocabulary(config.vocabulary_hint.as_deref().unwrap_or_default()),
@@ -92,30 +76,42 @@ impl Settings {
         };
 
         let modality = options.word("output_modality", &["audio", "text"])?.unwrap_or("audio");
-        let input = audio_format(&options, "input", dialect)?;
-        let output = audio_format(&options, "output", dialect)?;
-        let transcription = transcription(config, &options, dialect, &wording)?;
-        let detection = turn_detection(config, &options)?;
+        let input = audio::format(&options, "input", facts.input)?;
+        let output = audio::format(&options, "output", facts.output)?;
+        let mut extra = Extra::default();
+        let transcription = audio::transcription(config, &options, facts, &wording, &mut extra)?;
+        let detection = detection::turn_detection(config, &options, facts)?;
         let tool_choice: Option<ToolChoice> = options.take("tool_choice")?;
-        let noise = options.word("noise_reduction", &["near_field", "far_field"])?;
-        let interrupts = config.policies.activity.handling == ActivityHandling::Interrupts
-            && config.voice_activity != VoiceActivity::Off;
-        let tail = tail(&detection);
-        let end_silence = match detection.value() {
-            Some(TurnDetection::ServerVad(ServerVad { silence_duration_ms: Some(ms), .. })) => {
-                Duration::from_millis((*ms).into())
+        let noise = options.word("noise_reduction", facts.noise_reductions)?;
+        // A server that cannot be told not to interrupt does, where it hears the user.
+        let listens = config.voice_activity == VoiceActivity::Auto;
+        let interrupts = config.voice_activity != VoiceActivity::Off
+            && (config.policies.activity.handling == ActivityHandling::Interrupts
+                || listens && !facts.detection_flags);
+        let tail = detection::tail(&detection, facts);
+        let end_silence = detection::end_silence(&detection, facts);
+        let thinking = thinking(config, &options, facts, &model)?;
+        let reasoning = match facts.thinking {
+            ThinkingForm::TopLevel => {
+                if let Some(effort) = &thinking {
+                    extra.merge(json!({"reasoning_effort": effort}));
+                }
+                None
             }
-            _ => DEFAULT_SILENCE,
+            _ => thinking.clone().map(|effort| Reasoning { effort: Some(effort) }),
         };
+        extra.merge(options.take::<Map<String, Value>>("session")?.unwrap_or_default().into());
         let server_replies = detection.value().is_some_and(TurnDetection::creates_replies);
         let input_transcripts = transcription.value().is_some();
 
         let session = RealtimeSession {
+            model: Some(model.to_string())
+                .filter(|name| facts.model_in_session && !name.is_empty()),
             output_modalities: Some(vec![Modality::from(modality)]),
             instructions: wording.compose(config.instructions.as_deref()),
             audio: Some(AudioConfig {
                 input: Some(AudioInput {
-                    format: Some(wire_format(input)),
+                    format: Some(audio::on_wire(input)),
                     noise_reduction: noise.map_or(Patch::Keep, |kind| {
                         NoiseReduction { kind: Some(kind.into()), ..NoiseReduction::default() }
                             .into()
@@ -124,8 +120,8 @@ impl Settings {
                     turn_detection: detection,
                 }),
                 output: Some(AudioOutput {
-                    format: Some(wire_format(output)),
-                    voice: config.voice.as_deref().map(voice),
+                    format: Some(audio::on_wire(output)),
+                    voice: config.voice.as_deref().map(|name| audio::voice(name, facts.voices)),
                     speed: options.number("speed", 0.25, 1.5)?,
                 }),
             }),
@@ -133,7 +129,7 @@ impl Settings {
             tool_choice: tool_choice.clone(),
             parallel_tool_calls: options.take("parallel_tool_calls")?,
             max_output_tokens: max_tokens(&options)?,
-            reasoning: reasoning(config, &options, dialect, &model)?,
+            reasoning,
             include: options.take::<Vec<String>>("include")?.map_or(Patch::Keep, Patch::Set),
             prompt: options.take::<Prompt>("prompt")?.map_or(Patch::Keep, Patch::Set),
             tracing: options.take::<Tracing>("tracing")?.map_or(Patch::Keep, Patch::Set),
@@ -141,36 +137,33 @@ impl Settings {
             ..RealtimeSession::default()
         };
 
-        let mut capabilities = Capabilities::audio_only(input, output);
-        capabilities.text_input = true;
-        capabilities.images = !dialect.is_beta() && dialect != Dialect::Xai;
-        capabilities.say = true;
-        capabilities.create_reply = true;
-        capabilities.cancel_reply = true;
-        capabilities.truncate = true;
-        capabilities.clear_audio = true;
-        capabilities.forget_input = true;
-        capabilities.tools = true;
-        capabilities.update_tools = true;
-        capabilities.update_instructions = true;
-        capabilities.voice_activity = true;
+        let mut capabilities = Capabilities::conversation(input, output);
+        capabilities.text_input = facts.messages;
+        capabilities.images = facts.images != Images::None;
+        capabilities.truncate = facts.truncates();
+        capabilities.forget_input = facts.takes("conversation.item.delete");
         capabilities.end_silence = end_silence;
         capabilities.manual_activity = config.voice_activity == VoiceActivity::Manual;
         capabilities.interrupts = interrupts;
         capabilities.session_answers = !server_replies;
-        capabilities.tools_after_reply = true;
+        capabilities.replies_after_tools =
+            options.take("replies_after_tools")?.unwrap_or(facts.replies_after_tools);
         capabilities.input_transcripts = input_transcripts;
-        capabilities.history = true;
+        capabilities.connection_limit = facts.session_limit;
+        capabilities.history = facts.messages;
         capabilities.unsupported_options = options.unsupported();
-        let ignored = without_meaning(config, session.reasoning.is_some());
+        let shortens = options.has_meaning("truncation");
+        let ignored = without_meaning(config, thinking.is_some(), shortens);
         capabilities.unsupported_options.extend(ignored.map(Arc::from));
 
         Ok(Self {
             dialect,
+            facts,
             model,
             endpoint,
             capabilities: Arc::new(capabilities),
             session,
+            extra,
             voice_activity: config.voice_activity,
             interrupts,
             server_replies,
@@ -194,23 +187,64 @@ impl Settings {
     }
 }
 
+/// Keys of a session in a dialect's own words.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Extra(Value);
+
+impl Extra {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.as_object().is_none_or(Map::is_empty)
+    }
+
+    /// Adds to a session; what is there already gives way.
+    pub(super) fn add_to(&self, session: &mut Value) {
+        merge(session, self.0.clone());
+    }
+
+    fn merge(&mut self, more: Value) {
+        merge(&mut self.0, more);
+    }
+}
+
+fn merge(into: &mut Value, more: Value) {
+    match (into, more) {
+        (Value::Object(into), Value::Object(more)) => {
+            for (key, value) in more {
+                merge(into.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (into, more) => *into = more,
+    }
+}
+
+/// The dialect of connections with this configuration.
+pub(super) fn dialect(config: &LiveConfig, default: Option<Dialect>) -> Result<Dialect, LiveError> {
+    let named: Option<Dialect> = Options::new(config).take("dialect")?;
+    let by_address = || config.endpoint.as_deref().and_then(Dialect::of_address);
+    Ok(named.or(default).or_else(by_address).unwrap_or_default())
+}
+
 /// The model that a connection with this configuration uses.
 pub(super) fn model(config: &LiveConfig, dialect: Dialect, instead: Option<&str>) -> Arc<str> {
     let named = instead.or(config.model.as_deref()).map(str::trim).filter(|name| !name.is_empty());
-    let default = if dialect == Dialect::Xai { DEFAULT_XAI_MODEL } else { DEFAULT_MODEL };
-    named.unwrap_or(default).into()
+    named.or(dialect.facts().model).unwrap_or_default().into()
 }
 
 /// The fields of `config` that were set and that nothing is done with.
 fn without_meaning(
     config: &LiveConfig,
     reasons: bool,
+    shortens: bool,
 ) -> impl Iterator<Item = &'static str> + use<> {
     let plain = LivePolicies::default();
     let policies = &config.policies;
     [
         (policies.affective_dialog != plain.affective_dialog, "affective_dialog"),
         (policies.thinking != plain.thinking && !reasons, "thinking"),
+        (
+            policies.context_compression != plain.context_compression && !shortens,
+            "context_compression",
+        ),
         (policies.activity.coverage != plain.activity.coverage, "activity.coverage"),
         (config.speaker.max_speakers.is_some(), "speaker.max_speakers"),
     ]
@@ -272,158 +306,6 @@ fn vocabulary(hint: &str) -> Vec<String> {
     terms
 }
 
-fn voice(name: &str) -> Voice {
-    if name.starts_with("voice_") {
-        return Voice::Custom { id: name.to_owned() };
-    }
-    Voice::Name(name.to_owned())
-}
-
-fn audio_format(
-    options: &Options<'_>,
-    direction: &str,
-    dialect: Dialect,
-) -> Result<AudioFormat, LiveError> {
-    let words = ["pcm16", "g711_ulaw", "g711_alaw"];
-    let rate: u32 = options.take(&format!("{direction}_audio_rate"))?.unwrap_or(24_000);
-    let rates: &[u32] = match dialect {
-        Dialect::Xai => &[8_000, 11_025, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000],
-        _ => &[24_000],
-    };
-    if !rates.contains(&rate) {
-        return Err(LiveError::InvalidConfig(format!(
-            "option {direction}_audio_rate: {rate} is none of {rates:?}"
-        )));
-    }
-    Ok(match options.word(&format!("{direction}_audio_format"), &words)? {
-        Some("g711_ulaw") => AudioFormat::Mulaw8k,
-        Some("g711_alaw") => AudioFormat::Alaw8k,
-        _ => AudioFormat::pcm16(rate),
-    })
-}
-
-fn wire_format(format: AudioFormat) -> wire::AudioFormat {
-    match format {
-        AudioFormat::Mulaw8k => wire::AudioFormat::Pcmu {},
-        AudioFormat::Alaw8k => wire::AudioFormat::Pcma {},
-        pcm => wire::AudioFormat::Pcm { rate: Some(pcm.sample_rate_hz()) },
-    }
-}
-
-fn transcription(
-    config: &LiveConfig,
-    options: &Options<'_>,
-    dialect: Dialect,
-    wording: &Wording,
-) -> Result<Patch<Transcription>, LiveError> {
-    if !config.policies.input_transcription {
-        return Ok(Patch::Clear);
-    }
-    let default = match dialect {
-        // Azure wants the name of a deployment, which only the user knows.
-        Dialect::Azure | Dialect::AzurePreview => None,
-        Dialect::Xai => Some("grok-transcribe"),
-        _ if config.speaker.diarization => Some("gpt-4o-transcribe-diarize"),
-        _ => Some("gpt-4o-mini-transcribe"),
-    };
-    let named: Option<String> = options.take("transcription_model")?;
-    let Some(model) = named.or_else(|| default.map(str::to_owned)) else {
-        return Ok(Patch::Clear);
-    };
-    let terms = || Some(wording.vocabulary.join(", ")).filter(|terms| !terms.is_empty());
-    let takes_prompt = !model.contains("diarize") && dialect != Dialect::Xai;
-    let prompt = match options.take("transcription_prompt")? {
-        Some(prompt) => Some(prompt),
-        None if takes_prompt => terms(),
-        None => None,
-    };
-    let delays = ["minimal", "low", "medium", "high", "xhigh"];
-    Ok(Patch::Set(Transcription {
-        model: Some(model),
-        language: wording.locale.as_deref().and_then(language),
-        prompt,
-        delay: options.word("transcription_delay", &delays)?.map(str::to_owned),
-        ..Transcription::default()
-    }))
-}
-
-/// The ISO 639-1 code of a language tag.
-fn language(locale: &str) -> Option<String> {
-    let code = locale.split(['-', '_']).next()?.to_ascii_lowercase();
-    (code.len() == 2 && code.bytes().all(|byte| byte.is_ascii_lowercase())).then_some(code)
-}
-
-fn turn_detection(
-    config: &LiveConfig,
-    options: &Options<'_>,
-) -> Result<Patch<TurnDetection>, LiveError> {
-    if config.voice_activity != VoiceActivity::Auto {
-        return Ok(Patch::Clear);
-    }
-    let activity = &config.policies.activity;
-    let interrupt_response = Some(activity.handling == ActivityHandling::Interrupts);
-    let by_itself = !activity.session_answers;
-    let create_response = Some(options.take("create_response")?.unwrap_or(by_itself));
-    let eagerness = options.word("eagerness", &["low", "medium", "high", "auto"])?;
-    let kind = options.word("turn_detection", &["server_vad", "semantic_vad"])?;
-    if kind == Some("semantic_vad") {
-        let eagerness = eagerness.or(match activity.end_sensitivity {
-            Sensitivity::Low => Some("low"),
-            Sensitivity::Medium => None,
-            Sensitivity::High => Some("high"),
-        });
-        return Ok(Patch::Set(TurnDetection::SemanticVad(SemanticVad {
-            eagerness: eagerness.map(Eagerness::from),
-            create_response,
-            interrupt_response,
-        })));
-    }
-    let threshold =
-        options.number("vad_threshold", 0.0, 1.0)?.or(match activity.start_sensitivity {
-            Sensitivity::Low => Some(0.7),
-            Sensitivity::Medium => None,
-            Sensitivity::High => Some(0.3),
-        });
-    let silence = activity.silence.or(match activity.end_sensitivity {
-        Sensitivity::Low => Some(Duration::from_millis(800)),
-        Sensitivity::Medium => None,
-        Sensitivity::High => Some(Duration::from_millis(300)),
-    });
-    Ok(Patch::Set(TurnDetection::ServerVad(ServerVad {
-        threshold,
-        prefix_padding_ms: milliseconds("prefix", activity.prefix_padding)?,
-        silence_duration_ms: milliseconds("silence", silence)?,
-        create_response,
-        interrupt_response,
-        idle_timeout_ms: options.take::<u32>("idle_timeout_ms")?.map_or(Patch::Keep, Patch::Set),
-    })))
-}
-
-fn milliseconds(what: &str, duration: Option<Duration>) -> Result<Option<u32>, LiveError> {
-    match duration {
-        Some(duration) if duration > MAX_DETECTION => Err(LiveError::InvalidConfig(format!(
-            "a {what} of {duration:?} is more than ten seconds"
-        ))),
-        duration => Ok(duration.map(|duration| duration.as_millis() as u32)),
-    }
-}
-
-/// Silence after which the server has certainly ended the user's turn.
-fn tail(detection: &Patch<TurnDetection>) -> Duration {
-    let longest = match detection.value() {
-        Some(TurnDetection::SemanticVad(vad)) => match vad.eagerness {
-            Some(Eagerness::Low) => Duration::from_secs(8),
-            Some(Eagerness::High) => Duration::from_secs(2),
-            _ => Duration::from_secs(4),
-        },
-        Some(TurnDetection::ServerVad(vad)) => {
-            vad.silence_duration_ms.map_or(DEFAULT_SILENCE, |ms| Duration::from_millis(ms.into()))
-        }
-        _ => DEFAULT_SILENCE,
-    };
-    longest + Duration::from_millis(300)
-}
-
 fn tools(tools: &[ToolDefinition], options: &Options<'_>) -> Result<Vec<Tool>, LiveError> {
     let mut tools = functions(tools);
     let servers: Option<Vec<BTreeMap<String, Value>>> = options.take("mcp_servers")?;
@@ -453,16 +335,16 @@ fn max_tokens(options: &Options<'_>) -> Result<Option<MaxTokens>, LiveError> {
     }
 }
 
-/// Only models that reason take it; others refuse the whole session for it.
-fn reasoning(
+/// How hard to think, in the dialect's word. Only models that reason take it; others refuse the
+/// whole session for it.
+fn thinking(
     config: &LiveConfig,
     options: &Options<'_>,
-    dialect: Dialect,
+    facts: &Facts,
     model: &str,
-) -> Result<Option<Reasoning>, LiveError> {
-    let wanted = |effort: &str| Some(Reasoning { effort: Some(effort.to_owned()) });
-    if let Some(effort) = options.take::<String>("reasoning_effort")? {
-        return Ok(wanted(&effort));
+) -> Result<Option<String>, LiveError> {
+    if let Some(effort) = options.take("reasoning_effort")? {
+        return Ok(Some(effort));
     }
     let thinking = &config.policies.thinking;
     let level = thinking.level.or(match thinking.enabled {
@@ -470,18 +352,18 @@ fn reasoning(
         _ => None,
     });
     let Some(level) = level else { return Ok(None) };
-    if dialect == Dialect::Xai {
-        return Ok(wanted(if level == ThinkingLevel::Off { "none" } else { "high" }));
-    }
-    if !model.starts_with("gpt-realtime-2") || model.starts_with("gpt-realtime-20") {
-        return Ok(None);
-    }
-    Ok(wanted(match level {
-        ThinkingLevel::Off => "minimal",
-        ThinkingLevel::Low => "low",
-        ThinkingLevel::Medium => "medium",
-        ThinkingLevel::High => "high",
-    }))
+    let reasons = model.starts_with("gpt-realtime-2") && !model.starts_with("gpt-realtime-20");
+    let word = match (facts.thinking, level) {
+        (ThinkingForm::None, _) => return Ok(None),
+        (ThinkingForm::Effort, _) if !reasons => return Ok(None),
+        (ThinkingForm::OnOff, ThinkingLevel::Off) => "none",
+        (ThinkingForm::OnOff, _) => "high",
+        (_, ThinkingLevel::Off) => "minimal",
+        (_, ThinkingLevel::Low) => "low",
+        (_, ThinkingLevel::Medium) => "medium",
+        (_, ThinkingLevel::High) => "high",
+    };
+    Ok(Some(word.to_owned()))
 }
 
 /// The contract's default counts tokens of another vendor; it means the server's own way here.
@@ -490,7 +372,7 @@ fn truncation(config: &LiveConfig, options: &Options<'_>) -> Result<Option<Trunc
         return Ok(Some(truncation));
     }
     let compression = &config.policies.context_compression;
-    if *compression == ContextCompression::default() {
+    if *compression == ContextCompression::default() || !options.has_meaning("truncation") {
         return Ok(None);
     }
     if !compression.enabled {
