@@ -3,7 +3,8 @@
 use std::{collections::HashMap, sync::Arc};
 
 use antiphon_agent::{
-    Message, Messages, Role,
+    Message, Messages, Part, Role,
+    ledger::parked_output,
     message::{ToolRequest, ToolResponse},
     types::{JsonObject, ToolCall},
 };
@@ -107,8 +108,8 @@ fn rounds(messages: &Messages) -> Vec<Round> {
         if !text.is_empty() {
             items.push(HistoryItem::Message { role, text });
         }
-        for (_, request) in message.tool_requests() {
-            let response = outputs.take(request);
+        for (part, request) in message.tool_requests() {
+            let response = outputs.take(part, request);
             items.push(HistoryItem::Tool { call: call(request), response });
         }
         if !items.is_empty() {
@@ -144,10 +145,12 @@ impl<'a> Outputs<'a> {
         Self(outputs)
     }
 
-    fn take(&mut self, request: &'a ToolRequest) -> JsonObject {
+    fn take(&mut self, part: &'a Part, request: &'a ToolRequest) -> JsonObject {
         let key = (&*request.name, request.id.as_deref().unwrap_or_default());
         let response = self.0.get_mut(&key).and_then(Vec::pop);
-        match response.map(|response| response.output.clone().unwrap_or_default()) {
+        let output = response.map(|response| response.output.clone().unwrap_or_default());
+        // One that waits for a person at the end of the conversation.
+        match output.or_else(|| parked_output(part).cloned()) {
             Some(Value::Object(output)) => output,
             Some(output) => JsonObject::from_iter([("output".to_owned(), output)]),
             None => JsonObject::from_iter([("error".to_owned(), UNANSWERED.into())]),
@@ -178,7 +181,6 @@ fn size(item: &HistoryItem) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use antiphon_agent::Part;
     use proptest::prelude::*;
 
     use super::*;

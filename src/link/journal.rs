@@ -7,8 +7,9 @@ use std::{
 };
 
 use antiphon_agent::{
-    AgentFinishReason, Invocation, InvocationContext, Message, OnStoreStall, OpenTurn,
+    AgentFinishReason, Invocation, InvocationContext, Message, Messages, OnStoreStall, OpenTurn,
     RuntimeError, SealedTurn, Settled, TurnFailure, TurnResult,
+    ledger::close_parked,
     types::{Status, ToolCallRequest},
 };
 use tokio::sync::mpsc;
@@ -96,7 +97,13 @@ impl AgentJournal {
 
     /// Seals a turn, and leaves it to the writer. Where that cannot be, the next one carries it.
     fn commit(&mut self, finished: Finished) {
-        let Finished { turn, messages, error } = finished;
+        let Finished { turn, messages, waits, error } = finished;
+        // Of calls that waited at the end of the conversation the model knows, and now the history.
+        let so_far = match self.carried.last() {
+            Some(last) => Messages::from_iter([last.clone()]),
+            None => self.invocation.session().messages(),
+        };
+        self.carried.extend(close_parked(&so_far, &[]));
         self.carried.extend(messages);
         let begun = self.begin_turn();
         let Some(Ends { sealed, committed }) = &self.ends else { return };
@@ -121,6 +128,7 @@ impl AgentJournal {
             open.append(message);
         }
         let finish_reason = match &error {
+            None if waits => Some(AgentFinishReason::Interrupted),
             None => Some(AgentFinishReason::Stop),
             Some(error) if error.is_callers_stop() => Some(AgentFinishReason::Aborted),
             Some(_) => Some(AgentFinishReason::Failed),

@@ -28,6 +28,7 @@ use self::{
 };
 use crate::session::{
     Restored, ResumedFrom, StartError,
+    approvals::Waiting,
     journal::{Brought, Conversation, Journal, Link, LinkSettings, Opened, Opening, Seed},
 };
 
@@ -93,6 +94,9 @@ impl Link for AgentLink {
         };
         let instructions = voice.instructions(invocation.context())?;
         let session = invocation.session();
+        let waiting = invocation
+            .approvals()
+            .map(|approvals| Waiting { approvals, context: invocation.context().clone() });
         let conversation = AgentConversation {
             from: invocation.snapshot_id(),
             messages: session.messages(),
@@ -101,7 +105,7 @@ impl Link for AgentLink {
             settings: self.settings.clone(),
         };
         let session_id = session.session_id();
-        Ok(Opened { session_id, instructions, conversation: Box::new(conversation) })
+        Ok(Opened { session_id, instructions, conversation: Box::new(conversation), waiting })
     }
 }
 
@@ -127,8 +131,14 @@ impl Conversation for AgentConversation {
             (Vec::new(), restored, items)
         };
         let left_out = told.left_out + told.items.len() - items;
-        let told =
-            ResumedFrom { snapshot_id, restored, items: items as u64, left_out: left_out as u64 };
+        let unknown_calls = self.invocation.unknown_calls();
+        let told = ResumedFrom {
+            snapshot_id,
+            restored,
+            items: items as u64,
+            left_out: left_out as u64,
+            unknown_calls: unknown_calls.into_iter().map(|call| call.call_id).collect(),
+        };
         Some(Seed { history, told })
     }
 

@@ -48,6 +48,13 @@ impl Authorizer for Both {
                 }
                 _ => Verdict::Confirm { read_back },
             },
+            Verdict::Ask { reason } => match sessions.authorize_tool_call(cx, call) {
+                Verdict::Deny(denial) => Verdict::Deny(denial),
+                Verdict::AllowWith(args) if args != call.args => Verdict::Deny(Denial::private(
+                    "a call that a person decides over cannot be narrowed by another policy",
+                )),
+                _ => Verdict::Ask { reason },
+            },
             // A kind of verdict that is not known here is none that allows.
             other => other,
         }

@@ -19,7 +19,7 @@ use antiphon_agent::{
 };
 use serde_json::{Value, json};
 
-use self::message::Speaker;
+use self::message::{Parked, Settled, Speaker};
 use crate::session::{EndReason, EventKind, Heard, SessionEvent, SessionState};
 
 pub use self::message::VOICE;
@@ -86,6 +86,8 @@ pub(super) struct Finished {
     /// The newest turn in it.
     pub(super) turn: u64,
     pub(super) messages: Vec<Message>,
+    /// A call waits for a person: its request ends the messages.
+    pub(super) waits: bool,
     /// Why the turn failed, or was stopped.
     pub(super) error: Option<RuntimeError>,
 }
@@ -107,6 +109,7 @@ enum Content {
     User { text: String },
     Agent(Said),
     Call(Call),
+    Settled(Settled),
 }
 
 /// What the agent said.
@@ -139,6 +142,8 @@ struct Call {
     /// The session, or the host, works on it.
     runs: bool,
     output: Option<(JsonObject, Outcome)>,
+    /// It waits for a person; its output says so.
+    parked: Option<Parked>,
 }
 
 impl Turns {
@@ -219,6 +224,21 @@ impl Turns {
                 if call.input.as_object() != Some(args) {
                     call.approved = Some(args.clone());
                 }
+            }
+            EventKind::ApprovalRequested { approval, id, name, question, .. } => {
+                let call = self.call(event, id, name);
+                call.parked = Some(Parked { key: approval.clone(), question: question.clone() });
+            }
+            EventKind::ApprovalSettled { approval, name, args, outcome, output, .. } => {
+                let settled = Settled {
+                    key: approval.clone(),
+                    name: name.clone(),
+                    args: args.clone(),
+                    outcome: *outcome,
+                    output: output.clone(),
+                };
+                self.add(event, Content::Settled(settled));
+                told = true;
             }
             EventKind::ToolConfirm { id, name, .. } => self.call(event, id, name).runs = false,
             EventKind::ToolResult { id, name, response, outcome, .. } => {
@@ -340,6 +360,7 @@ impl Turns {
             answered_ms: 0,
             runs: false,
             output: None,
+            parked: None,
         }
     }
 
@@ -399,7 +420,7 @@ impl Turns {
         let answered = self.entries.iter().any(|entry| match &entry.content {
             Content::Agent(_) => true,
             Content::Call(call) => matches!(call.output, Some((_, Outcome::Success))),
-            Content::User { .. } => false,
+            Content::User { .. } | Content::Settled(_) => false,
         });
         let message = self.failure.take().filter(|_| !answered)?;
         Some(RuntimeError::new(Status::Unavailable, message))
@@ -447,15 +468,20 @@ impl Turns {
         if let Some(said) = first_said {
             said.latency_ms = latency_ms;
         }
+        let waits = complete.iter().any(Entry::waits);
         let messages = message::messages(complete);
         self.committed = self.number;
-        self.finished.push_back(Finished { turn: self.number, messages, error });
+        self.finished.push_back(Finished { turn: self.number, messages, waits, error });
     }
 }
 
 impl Entry {
     fn is_complete(&self) -> bool {
         !matches!(&self.content, Content::Call(call) if call.output.is_none())
+    }
+
+    fn waits(&self) -> bool {
+        matches!(&self.content, Content::Call(call) if call.parked.is_some())
     }
 
     fn runs(&self) -> bool {

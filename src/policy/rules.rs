@@ -27,8 +27,9 @@ use crate::json_file::{FileError, JsonFile, UniqueKeys};
 ///
 /// * `tool`: a name, or a pattern in which `*` stands for any characters; it is the only one that
 ///   stands for others, and a pattern with characters that no name of a tool has is refused.
-/// * `action`: `allow`, `deny`, or `confirm`: the call is read back to the user, whose next turn
-///   decides.
+/// * `action`: `allow`, `deny`, `confirm`: the call is read back to the user, whose next turn
+///   decides; or `ask`: a person other than the caller decides, and the call waits (see
+///   [`approval`](antiphon_agent::approval)).
 /// * `when`: a JSON Schema over the arguments; without it the rule fits every call of the tool.
 ///   As in any JSON Schema, `properties` says nothing about arguments that are missing or of
 ///   another type: such a call *fits*. That is right for a rule that denies; a rule that allows
@@ -99,7 +100,9 @@ impl Authorizer for RulePolicy {
         match &rule.action {
             Action::Allow => Verdict::Allow,
             Action::Deny(denial) => Verdict::Deny(denial.clone()),
-            Action::Confirm { .. } if cx.confirmed => Verdict::Allow,
+            Action::Ask { .. } if cx.approved => Verdict::Allow,
+            Action::Ask { reason } => Verdict::Ask { reason: reason.clone() },
+            Action::Confirm { .. } if cx.confirmed || cx.approved => Verdict::Allow,
             Action::Confirm { read_back } => Verdict::Confirm {
                 read_back: match read_back {
                     Some(template) => fill(template, &call.args),
@@ -121,6 +124,7 @@ enum Action {
     Allow,
     Deny(Denial),
     Confirm { read_back: Option<String> },
+    Ask { reason: String },
 }
 
 impl Rule {
@@ -150,6 +154,9 @@ impl Rule {
         let action = match entry.action {
             ActionName::Allow => Action::Allow,
             ActionName::Confirm => Action::Confirm { read_back: entry.read_back },
+            ActionName::Ask => Action::Ask {
+                reason: entry.reason.unwrap_or_else(|| format!("a rule asks about {tool}")),
+            },
             ActionName::Deny => {
                 let reason = entry.reason.unwrap_or_else(|| format!("a rule denies {tool}"));
                 Action::Deny(if entry.tell_model {
@@ -225,6 +232,7 @@ enum ActionName {
     Allow,
     Deny,
     Confirm,
+    Ask,
 }
 
 /// `*`, and what names of tools are made of; `send_[mo]ney` and `send?` would fit nothing.

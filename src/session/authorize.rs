@@ -66,6 +66,12 @@ impl PolicyThenHook {
                 let reason = "the policy asks something else than was confirmed";
                 Verdict::Deny(Denial::private(reason))
             }
+            // A person decides over the call as it is shown to them.
+            Verdict::Ask { .. } if args == call.args => verdict,
+            Verdict::Ask { .. } => {
+                let reason = "a call that a person decides over cannot be narrowed by the hook";
+                Verdict::Deny(Denial::private(reason))
+            }
             _ => Verdict::AllowWith(args),
         }
     }

@@ -9,7 +9,7 @@ use std::{
     time::SystemTime,
 };
 
-use antiphon_agent::{Authorizer, Caller, InMemory, Memory, Tool, ToolRegistry};
+use antiphon_agent::{Authorizer, Caller, InMemory, Memory, Parking, Tool, ToolRegistry};
 use antiphon_audio::AudioSink;
 use antiphon_live::{LiveConfig, LiveProvider};
 
@@ -41,6 +41,7 @@ pub struct SessionBuilder {
     team: Team,
     agent: Option<MakeLink>,
     linked: LinkSettings,
+    parking: Parking,
     link: Option<Arc<dyn Link>>,
 }
 
@@ -64,6 +65,7 @@ impl SessionBuilder {
             team: Team::default(),
             agent: None,
             linked: LinkSettings::default(),
+            parking: Parking::default(),
             link: None,
         }
     }
@@ -190,6 +192,13 @@ impl SessionBuilder {
         self
     }
 
+    /// Sets how calls wait for a person, where an agent is linked whose store keeps account of calls:
+    /// what the model is told meanwhile, and for how long they wait.
+    pub fn parking(mut self, parking: Parking) -> Self {
+        self.parking = parking;
+        self
+    }
+
     /// Links an agent, in the place of the one before.
     pub(crate) fn link(mut self, agent: MakeLink) -> Self {
         self.agent = Some(agent);
@@ -278,6 +287,7 @@ impl SessionBuilder {
             barge_in: self.barge_in,
             caller: self.caller,
             link: self.link,
+            parking: self.parking,
             team: self.team,
         })
     }

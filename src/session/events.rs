@@ -193,6 +193,42 @@ pub enum EventKind {
         #[serde(skip_serializing_if = "Option::is_none")]
         whole_bytes: Option<u64>,
     },
+    /// A call waits for a person, and the conversation goes on without it: see
+    /// [`AgentSession::approve`](super::AgentSession::approve). Comes before the call's output, which
+    /// says that it waits.
+    ApprovalRequested {
+        /// The key by which it is approved.
+        approval: Arc<str>,
+        /// The call.
+        id: Arc<str>,
+        /// The tool.
+        name: Arc<str>,
+        /// The arguments that are approved or not.
+        args: JsonObject,
+        /// What the person is told: an object of the tool's, or `{"reason": text}`.
+        question: Value,
+        /// When it ends by itself, in RFC 3339.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        expires_at: Option<String>,
+    },
+    /// A call that waited for a person has its outcome: it ran, was refused, or nobody decided.
+    ApprovalSettled {
+        /// Its key.
+        approval: Arc<str>,
+        /// The call.
+        id: Arc<str>,
+        /// The tool.
+        name: Arc<str>,
+        /// The arguments.
+        args: JsonObject,
+        /// How it ended.
+        outcome: Outcome,
+        /// What the tool gave; `{"error": text}` for failures.
+        output: Value,
+        /// Who decided, as far as that is known.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        by: Option<Arc<str>>,
+    },
     /// A running tool tells how far it is.
     ToolProgress {
         /// The call.
@@ -364,6 +400,9 @@ pub struct ResumedFrom {
     pub items: u64,
     /// How many earlier ones it was not told.
     pub left_out: u64,
+    /// The ids of calls of which nobody knows how they ended: their process was killed while they ran.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unknown_calls: Vec<Arc<str>>,
 }
 
 /// How much a model was told of the conversation before.
@@ -630,6 +669,7 @@ mod tests {
                 restored: Restored::Cut,
                 items: 12,
                 left_out: 3,
+                unknown_calls: vec!["c0".into()],
             }),
             EventKind::SessionResumed(_) => EventKind::TurnCommitted {
                 snapshot_id: Some("snapshot".into()),
@@ -678,7 +718,24 @@ mod tests {
                 let whole_bytes = Some(25_000_000);
                 EventKind::ToolResult { id, name, response, outcome, whole_bytes }
             }
-            EventKind::ToolResult { .. } => {
+            EventKind::ToolResult { .. } => EventKind::ApprovalRequested {
+                approval: "key".into(),
+                id,
+                name,
+                args: JsonObject::new(),
+                question: serde_json::json!({ "reason": "large" }),
+                expires_at: Some("2026-11-30T12:00:00Z".into()),
+            },
+            EventKind::ApprovalRequested { .. } => EventKind::ApprovalSettled {
+                approval: "key".into(),
+                id,
+                name,
+                args: JsonObject::new(),
+                outcome: Outcome::NotApproved,
+                output: serde_json::json!({ "error": "no" }),
+                by: Some("ann".into()),
+            },
+            EventKind::ApprovalSettled { .. } => {
                 let output = Some(Value::from(0.5));
                 EventKind::ToolProgress { id, name, text: Some(text), output }
             }
@@ -725,7 +782,7 @@ mod tests {
             assert!(errors.is_empty(), "{line}: {errors:?}");
             seen += 1;
         }
-        assert_eq!(seen, 34);
+        assert_eq!(seen, 36);
     }
 
     #[test]

@@ -18,7 +18,7 @@ use antiphon_types::ToolCallRequest;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use super::{HistoryLimits, ResumedFrom, SessionEvent, StartError};
+use super::{HistoryLimits, ResumedFrom, SessionEvent, StartError, approvals::Waiting};
 
 /// An agent whose turns the turns of a session are.
 #[async_trait]
@@ -60,6 +60,8 @@ pub(crate) struct Opened {
     pub(crate) session_id: Arc<str>,
     pub(crate) instructions: String,
     pub(crate) conversation: Box<dyn Conversation>,
+    /// Decides over calls that wait for a person, where the store keeps account of calls.
+    pub(crate) waiting: Option<Waiting>,
 }
 
 /// The conversation so far, and the way to its next turns.

@@ -3,6 +3,7 @@
 //! The behaviour is a pure state machine (`engine`); one task (`driver`) moves bytes, time and
 //! results in and out of it. Handles leave commands in a bounded inbox and never wait for audio.
 
+pub(crate) mod approvals;
 mod authorize;
 mod barge_in;
 mod builder;
@@ -44,6 +45,7 @@ use tokio::sync::oneshot;
 
 pub(crate) use self::hand_off::MakePolicy;
 use self::{
+    approvals::Desk,
     authorize::PolicyThenHook,
     driver::{Driver, Start},
     engine::{EngineConfig, HostCommand, LifetimeConfig, NamedProvider, frame_untrusted},
@@ -133,7 +135,8 @@ impl AgentSession {
         self.set_barge_in(&mut live)?;
         let capabilities = Arc::new(self.check(&*self.shared.provider, &live)?);
         let fallbacks = self.check_fallbacks(&live)?;
-        let conversation = opened.map(|opened| opened.conversation);
+        let (conversation, waiting) =
+            opened.map(|opened| (opened.conversation, opened.waiting)).unzip();
         let seed = conversation.as_ref().and_then(|it| it.seed(&capabilities, &mut live));
         let executor = self.executor(&live.tools)?;
         let provider = &self.shared.provider;
@@ -169,6 +172,8 @@ impl AgentSession {
         self.shared.set_recording_file(recording.as_ref().map(|file| file.path.clone()));
         let shared = self.shared.clone();
         let journal = conversation.map(|conversation| conversation.journal(&capabilities));
+        let desk = waiting.flatten().map(|waiting| Desk::open(waiting, executor.clone(), &shared));
+        shared.set_desk(desk.clone());
         let start = Start {
             shared,
             inbox,
@@ -177,6 +182,7 @@ impl AgentSession {
             engine,
             executor,
             journal,
+            desk,
             recording,
             started,
         };

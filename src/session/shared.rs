@@ -10,7 +10,9 @@ use std::{
     time::Duration,
 };
 
-use antiphon_agent::{Authorizer, Caller, Memory, ScopedMemory, ToolExecutor, ToolRegistry};
+use antiphon_agent::{
+    Authorizer, Caller, Memory, Parking, ScopedMemory, ToolExecutor, ToolRegistry,
+};
 use antiphon_audio::AudioSink;
 use antiphon_live::{Capabilities, LiveProvider};
 use antiphon_types::ToolDefinition;
@@ -19,6 +21,7 @@ use tokio::sync::{oneshot, watch};
 use super::{
     AgentSession, BargeIn, Callbacks, EndReason, EndRecord, LifecycleHooks, ReconnectPolicy,
     SendError, SessionContext, SessionEvent, SessionLimits, SessionState, SessionStats, StartError,
+    approvals::{ATTENDED, Desk},
     engine::HostCommand,
     fallback::Candidate,
     feed::Feed,
@@ -45,6 +48,8 @@ pub(crate) struct Shared {
     pub(crate) memory: Arc<dyn Memory>,
     pub(crate) caller: Option<Caller>,
     pub(crate) link: Option<Arc<dyn Link>>,
+    parking: Parking,
+    desk: Mutex<Option<Arc<Desk>>>,
     pub(crate) limits: SessionLimits,
     pub(crate) reconnect: ReconnectPolicy,
     pub(crate) barge_in: BargeIn,
@@ -118,6 +123,8 @@ pub(crate) struct Parts {
     pub(crate) caller: Option<Caller>,
     pub(crate) link: Option<Arc<dyn Link>>,
     pub(crate) team: Team,
+    /// How calls wait for a person.
+    pub(crate) parking: Parking,
 }
 
 impl Shared {
@@ -136,6 +143,8 @@ impl Shared {
             session_id: Mutex::new(parts.session_id),
             caller: parts.caller,
             link: parts.link,
+            parking: parts.parking,
+            desk: Mutex::default(),
             limits: parts.limits,
             reconnect: parts.reconnect,
             barge_in: parts.barge_in,
@@ -178,6 +187,23 @@ impl Shared {
     pub(crate) fn scoped_memory(&self) -> Arc<dyn Memory> {
         let tenant = self.caller.as_ref().and_then(|caller| caller.scope.as_deref());
         Arc::new(ScopedMemory::of_tenant(self.memory.clone(), tenant, &self.session_id()))
+    }
+
+    /// How calls wait for a person while the session lives.
+    pub(crate) fn parking(&self) -> Parking {
+        let mut parking = self.parking.clone();
+        parking.attended = Some(ATTENDED);
+        parking
+    }
+
+    /// Who attends to the calls of the run that wait for a person.
+    pub(crate) fn desk(&self) -> Option<Arc<Desk>> {
+        lock(&self.desk).clone()
+    }
+
+    /// Sets who attends. Returns who did.
+    pub(crate) fn set_desk(&self, desk: Option<Arc<Desk>>) -> Option<Arc<Desk>> {
+        std::mem::replace(&mut *lock(&self.desk), desk)
     }
 
     pub(crate) fn session_id(&self) -> Arc<str> {

@@ -2,7 +2,11 @@
 
 use std::sync::Arc;
 
-use antiphon_agent::{Message, Part, Role, types::JsonObject};
+use antiphon_agent::{
+    Message, Outcome, Part, Role,
+    ledger::{LEDGER, parked_request},
+    types::JsonObject,
+};
 use serde_json::{Value, json};
 
 use super::{Call, Content, Entry, Said};
@@ -17,7 +21,8 @@ use super::{Call, Content, Entry, Said};
 /// `error_ms` (see [`Heard`](crate::session::Heard)) and, on the first words of a turn, `latency_ms` (from the end of
 /// the user's speech to the first sound). On a message that asks for tools: `provider`, `model` and `agent`.
 ///
-/// On a part that asks for a tool: `args`, the arguments that were approved, where the policy changed
+/// A call that waits for a person is asked for by the last message of its turn, without an output; see
+/// [`LEDGER`]. On a part that asks for a tool: `args`, the arguments that were approved, where the policy changed
 /// them. On a part with a tool's output: `outcome`, how the call ended. On a text part that nobody
 /// said: `note: "interrupted"`.
 pub const VOICE: &str = "voice";
@@ -45,6 +50,24 @@ impl Speaker {
     }
 }
 
+/// What a call waits for.
+#[derive(Clone, Debug)]
+pub(in crate::link) struct Parked {
+    /// The key of its record.
+    pub(in crate::link) key: Arc<str>,
+    pub(in crate::link) question: Value,
+}
+
+/// How a call ended that had waited for a person.
+#[derive(Clone, Debug)]
+pub(in crate::link) struct Settled {
+    pub(in crate::link) key: Arc<str>,
+    pub(in crate::link) name: Arc<str>,
+    pub(in crate::link) args: JsonObject,
+    pub(in crate::link) outcome: Outcome,
+    pub(in crate::link) output: Value,
+}
+
 /// Whether a part is a note on what was said, and was not said itself.
 pub(in crate::link) fn is_note(part: &Part) -> bool {
     part.metadata_entry(VOICE).is_some_and(|voice| voice.get("note").is_some())
@@ -54,9 +77,17 @@ pub(in crate::link) fn is_note(part: &Part) -> bool {
 pub(super) fn messages(entries: Vec<Entry>) -> Vec<Message> {
     let mut messages = Vec::with_capacity(entries.len() + 1);
     let mut round: Vec<(JsonObject, Speaker, Call)> = Vec::new();
+    // They end the turn, so that a client of the agent can resume it there.
+    let waits =
+        |entry: &Entry| matches!(&entry.content, Content::Call(call) if call.parked.is_some());
+    let (parked, entries): (Vec<_>, Vec<_>) = entries.into_iter().partition(waits);
     for entry in entries {
         let (place, speaker) = (place(&entry), entry.speaker);
         match entry.content {
+            Content::Settled(settled) => {
+                round_messages(&mut round, &mut messages);
+                settled_messages(settled, place, &mut messages);
+            }
             Content::Call(call) => {
                 if round.last().is_some_and(|(_, _, last)| last.round != call.round) {
                     round_messages(&mut round, &mut messages);
@@ -74,7 +105,38 @@ pub(super) fn messages(entries: Vec<Entry>) -> Vec<Message> {
         }
     }
     round_messages(&mut round, &mut messages);
+    messages.extend(parked_message(parked));
     messages
+}
+
+/// The one message that asks for calls which wait for a person. The model was told so; nobody else is.
+fn parked_message(parked: Vec<Entry>) -> Option<Message> {
+    let first = parked.first()?;
+    let mut asked_at = place(first);
+    spoken_by(&mut asked_at, &first.speaker);
+    let requests = parked.into_iter().filter_map(|entry| {
+        let Content::Call(call) = entry.content else { return None };
+        let Call { id, name, input, approved, output, parked, .. } = call;
+        let (parked, (waiting, _)) = (parked?, output?);
+        let mut request = Part::tool_request(name, Some(id), input);
+        if let Some(args) = approved {
+            request = request.with_metadata_entry(VOICE, json!({ "args": args }));
+        }
+        Some(parked_request(request, &parked.key, &parked.question, Value::Object(waiting)))
+    });
+    Some(Message::new(Role::Model, requests.collect()).with_metadata(voice(asked_at)))
+}
+
+/// How a call ended that had waited, as a round of its own.
+fn settled_messages(settled: Settled, place: JsonObject, messages: &mut Vec<Message>) {
+    let Settled { key, name, args, outcome, output } = settled;
+    let note = json!({ "key": key, "outcome": outcome });
+    let request = Part::tool_request(name.clone(), Some(key.clone()), Value::Object(args));
+    let response = Part::tool_response(name, Some(key), output);
+    for (role, part) in [(Role::Model, request), (Role::Tool, response)] {
+        let part = part.with_metadata_entry(LEDGER, note.clone());
+        messages.push(Message::new(role, vec![part]).with_metadata(voice(place.clone())));
+    }
 }
 
 /// Where in the session something was said.

@@ -37,6 +37,7 @@ use self::{
 };
 use super::{
     EndReason, EndRecord, EventKind, SessionEvent, SessionState, SessionStats, StartError,
+    approvals::Desk,
     engine::{End, EngineConfig, HostCommand, Input, NeverBegan, Output},
     inbox::{Delivery, Inbox},
     journal::{Journal, called_by},
@@ -59,6 +60,8 @@ pub(crate) struct Start {
     pub(crate) engine: EngineConfig,
     pub(crate) executor: ToolExecutor,
     pub(crate) journal: Option<Box<dyn Journal>>,
+    /// Attends to calls that wait for a person, where an agent is linked.
+    pub(crate) desk: Option<Arc<Desk>>,
     /// Where the session is recorded, if it is.
     pub(crate) recording: Option<NewFile>,
     pub(crate) started: oneshot::Sender<Result<(), StartError>>,
@@ -109,6 +112,7 @@ impl Driver {
             engine,
             executor,
             journal,
+            desk,
             recording,
             started,
         } = start;
@@ -137,6 +141,7 @@ impl Driver {
             shared.scoped_memory(),
             shared.session_id(),
             shared.whole_outputs.clone(),
+            desk.map(|desk| (desk, shared.parking())),
         );
         let engine = EngineConfig {
             sink_format: Some(player.format()),
@@ -427,6 +432,9 @@ impl Driver {
             Output::CancelTool { ticket } => tasks.cancel(ticket),
             Output::HandOver { number } => {
                 if let Some(executor) = self.shared.take_executor(number) {
+                    if let Some(desk) = self.shared.desk() {
+                        desk.set_executor(ToolExecutor::clone(&executor));
+                    }
                     tasks.set_executor(executor);
                 }
             }
@@ -567,6 +575,11 @@ impl Driver {
         let Some(end) = self.end.take() else { return };
         let limit = self.shared.limits.close;
         self.shared.publish(SessionState::Deactivating, self.stats());
+        if let Some(desk) = self.shared.desk()
+            && tokio::time::timeout(limit, desk.close()).await.is_err()
+        {
+            tracing::warn!("the store is slow: calls that wait seem attended for a while");
+        }
         self.finish_journal(limit).await;
         let closed = self.wire.finish(limit).await;
         if let Some(tasks) = self.tasks.take() {
@@ -619,6 +632,9 @@ impl Driver {
 
     fn release(&mut self, end: End, close_timed_out: bool) {
         self.released = true;
+        if let Some(desk) = self.shared.set_desk(None) {
+            desk.abort();
+        }
         let record = EndRecord {
             reason: end.reason.clone(),
             detached_tools: end.detached,

@@ -4,7 +4,7 @@ use std::{collections::HashMap, convert::Infallible, sync::Arc};
 
 use antiphon_agent::{
     Admission, AdmittedCall, CallContext, Executed, InvocationContext, Memory, ModelResponseChunk,
-    OnInterruption, Outcome, RunContext, ToolExecutor,
+    OnInterruption, Outcome, Parking, RunContext, ToolExecutor,
 };
 use antiphon_types::{ToolBehavior, ToolCall, ToolCallRequest, ToolResponse};
 use tokio::{sync::mpsc, task::JoinSet};
@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::hook_task::Runner;
 use crate::session::{
+    approvals::Desk,
     engine::{Decision, Input, Manner, Ticket},
     inside,
     whole::WholeOutputs,
@@ -39,6 +40,8 @@ pub(crate) struct CallTasks {
     runner: Runner,
     memory: Arc<dyn Memory>,
     session_id: Arc<str>,
+    /// Attends to calls that wait for a person, and how they do; `None`: none can.
+    desk: Option<(Arc<Desk>, Parking)>,
 }
 
 impl CallTasks {
@@ -48,6 +51,7 @@ impl CallTasks {
         memory: Arc<dyn Memory>,
         session_id: Arc<str>,
         whole: Arc<WholeOutputs>,
+        desk: Option<(Arc<Desk>, Parking)>,
     ) -> Self {
         let (progress_sender, progress) = mpsc::channel(MAX_PROGRESS);
         Self {
@@ -61,6 +65,7 @@ impl CallTasks {
             runner,
             memory,
             session_id,
+            desk,
         }
     }
 
@@ -98,11 +103,15 @@ impl CallTasks {
         let cancelled = CancellationToken::new();
         self.running.insert(ticket, cancelled.clone());
         let (chunks, progress) = mpsc::channel(MAX_PROGRESS);
-        let context =
+        let mut context =
             RunContext::new(self.session_id.clone(), turn, self.memory.clone(), cancelled.clone())
                 .with_invocation(invocation)
                 .with_stream(chunks, None)
                 .cut_outputs();
+        let desk = self.desk.as_ref().map(|(desk, parking)| {
+            context = context.clone().parking(parking.clone());
+            desk.clone()
+        });
         let (executor, runner) = (self.executor.clone(), self.runner.clone());
         let kept = self.whole.clone();
         let to_driver = self.progress_sender.clone();
@@ -118,6 +127,9 @@ impl CallTasks {
                 },
                 None => cancelled_output(&call),
             };
+            if let (Some(desk), Some(parked)) = (desk, &executed.approval) {
+                desk.parked(parked);
+            }
             let whole = executed.whole.take().and_then(|whole| kept.keep(&call.id, whole));
             runner.call_ended(&call, &executed.response).await;
             Done::Executed(ticket, executed, whole)

@@ -1,5 +1,6 @@
 //! What the host asks for.
 
+use antiphon_agent::ledger::CallState;
 use antiphon_live::{LiveCommand, VoiceActivity};
 use antiphon_types::AudioFrame;
 
@@ -10,7 +11,9 @@ use super::{
     sequencer::{Wanted, Why},
     workflow::Advanced,
 };
-use crate::session::{EventKind, HostPromptKind, RequestEnd, SayOptions, SessionState};
+use crate::session::{
+    EventKind, HostPromptKind, RequestEnd, SayOptions, SessionState, approvals::Settled,
+};
 
 impl Engine {
     /// The user's audio.
@@ -84,6 +87,7 @@ impl Engine {
             HostCommand::HandOff(order) => self.on_hand_off(order),
             HostCommand::Reconnect => self.on_host_reconnect(),
             HostCommand::SetIdle(config) => self.attention.configure(config),
+            HostCommand::Settled(settled) => self.on_settled(settled),
             HostCommand::Progress { token, text } => {
                 self.host_prompt(HostPromptKind::AgentProgress, token, text);
             }
@@ -163,6 +167,31 @@ impl Engine {
             return self.answer_prompt(Some(token), false);
         }
         self.ask_prompt(kind, Delivery::Ask(text), Some(token));
+    }
+
+    /// A call that waited for a person has its outcome: the user is told at a free moment.
+    fn on_settled(&mut self, settled: Settled) {
+        let Settled { record, framed, words } = settled;
+        let CallState::Ended { outcome, output, .. } = record.state else { return };
+        let approval = record.approval.as_ref();
+        let by = approval.and_then(|it| it.decision.as_ref()).and_then(|it| it.by.clone());
+        self.emit(EventKind::ApprovalSettled {
+            approval: record.key,
+            id: record.call_id,
+            name: record.tool,
+            args: record.arguments,
+            outcome,
+            output,
+            by,
+        });
+        let wanted = if self.can(|can| can.say) {
+            Wanted::Say(words)
+        } else if self.can(|can| can.text_input) {
+            Wanted::Text { text: framed, reply: true }
+        } else {
+            return;
+        };
+        self.want_host(wanted, SayOptions::default(), None);
     }
 
     fn workflow_advanced(&mut self, advanced: Advanced) {

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use super::hand_off::HandOff;
 use crate::session::{
-    EndReason, HostPrompt, IdleConfig, SayOptions, SessionEvent, SessionState, journal::Committed,
-    recording::form,
+    EndReason, HostPrompt, IdleConfig, SayOptions, SessionEvent, SessionState, approvals::Settled,
+    journal::Committed, recording::form,
 };
 
 /// Something that happened.
@@ -114,6 +114,8 @@ pub(crate) enum HostCommand {
     Reconnect,
     HandOff(HandOff),
     SetIdle(IdleConfig),
+    /// A call that waited for a person has its outcome.
+    Settled(Settled),
     Progress {
         token: u64,
         text: String,

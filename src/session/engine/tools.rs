@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use antiphon_agent::{Executed, Outcome};
+use antiphon_agent::{Executed, Outcome, ledger::CallRecord};
 use antiphon_live::{HistoryItem, LiveCommand, ReplyId};
 use antiphon_types::{
     JsonObject, ToolArguments, ToolCall, ToolCallRequest, ToolResponse, ToolResponseScheduling,
@@ -210,6 +210,22 @@ impl Engine {
         }
     }
 
+    /// A call waits for a person, apart from the conversation.
+    fn tell_parked(&mut self, turn: u64, parked: CallRecord) {
+        let Some(approval) = parked.approval else { return };
+        self.emit_in(
+            turn,
+            EventKind::ApprovalRequested {
+                approval: parked.key,
+                id: parked.call_id,
+                name: parked.tool,
+                args: parked.arguments,
+                question: approval.question,
+                expires_at: approval.expires_at.map(|at| at.to_string()),
+            },
+        );
+    }
+
     /// A call has its one output.
     pub(super) fn complete(&mut self, ticket: Ticket, executed: Executed) {
         self.complete_cut(ticket, executed, None);
@@ -219,7 +235,10 @@ impl Engine {
     fn complete_cut(&mut self, ticket: Ticket, executed: Executed, whole_bytes: Option<u64>) {
         let Some(call) = self.calls.remove(ticket) else { return };
         self.forget_progress(ticket.call);
-        let Executed { response, outcome, detail, .. } = executed;
+        let Executed { response, outcome, detail, approval, .. } = executed;
+        if let Some(parked) = approval {
+            self.tell_parked(call.turn, *parked);
+        }
         self.tell_hidden_failure(&response, outcome, detail);
         if let Stage::Running { since } = call.stage {
             self.times.tools.add(self.now.saturating_duration_since(since));

@@ -1,5 +1,6 @@
 //! Voice turns as turns of an agent, over a store in memory.
 
+mod approvals;
 mod building;
 mod commits;
 #[cfg(feature = "sqlite")]

@@ -18,6 +18,10 @@ pub(super) fn answer(
     if let Some(error) = output.get("error") {
         return failure(&plain(error));
     }
+    // The template would say that it is done.
+    if output.get("status").is_some_and(|status| status == "waiting_for_approval") {
+        return "Somebody has to approve that first. I will tell you how it went.".into();
+    }
     if let Some((definition, slots)) = tool
         && let Some(template) = definition.speech.as_ref().and_then(|s| s.answer.as_deref())
         && let Some(text) = fill(template, &Sources { definition, slots, args, output })
@@ -289,6 +293,13 @@ mod tests {
             say(json!({"error": "no such city"})),
             "Sorry, that did not work: no such city."
         );
+    }
+
+    #[test]
+    fn a_call_that_waits_for_a_person_is_not_said_to_be_done() {
+        let waits = json!({"status": "waiting_for_approval", "message": "This call waits."});
+        let said = answered("The door is open.", json!({}), json!({}), waits);
+        assert!(said.contains("approve"), "{said}");
     }
 
     #[test]
