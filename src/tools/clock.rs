@@ -1,6 +1,6 @@
 //! Time and date.
 
-use antiphon_agent::{FuncTool, Tool};
+use antiphon_agent::{Effects, FuncTool, Tool};
 use antiphon_types::ToolSpeech;
 use jiff::ZonedDateTime;
 use serde_json::json;
@@ -12,6 +12,7 @@ pub fn clock() -> impl Tool {
     FuncTool::new("clock", "Tells the local time and date.", None, |_, _| async {
         Ok(describe(&ZonedDateTime::now()))
     })
+    .effects(Effects::ReadOnly)
     .speech(
         ToolSpeech::phrases([
             "what time is it",
@@ -31,6 +32,7 @@ pub fn today() -> impl Tool {
     FuncTool::new("today", "Tells today's date and day of the week.", None, |_, _| async {
         Ok(describe(&ZonedDateTime::now()))
     })
+    .effects(Effects::ReadOnly)
     .speech(
         ToolSpeech::phrases([
             "what day is it",

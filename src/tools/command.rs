@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use antiphon_agent::{Tool, ToolContext, ToolError, ToolLimits};
+use antiphon_agent::{Effects, Tool, ToolContext, ToolError, ToolLimits};
 use antiphon_types::{JsonObject, Status, ToolSpeech};
 use async_trait::async_trait;
 use serde_json::Value;
@@ -31,7 +31,8 @@ const STDERR_TAIL: usize = 4 * 1024;
 ///
 /// The program runs in a process group of its own, which is killed when the time is over, when the
 /// call is cancelled, and when the program leaves children behind. In its environment are
-/// `ANTIPHON_SESSION_ID` and `ANTIPHON_CALL_ID`.
+/// `ANTIPHON_SESSION_ID`, `ANTIPHON_CALL_ID` and `ANTIPHON_IDEMPOTENCY_KEY`
+/// ([`ToolContext::idempotency_key`]).
 ///
 /// A host that is itself killed (`SIGKILL`) can end nothing: a program that runs then goes on, its
 /// pipes closed. Where that matters, run the host under a supervisor that kills what it leaves, such
@@ -62,6 +63,8 @@ pub struct CommandSpec {
     pub command: Vec<String>,
     /// How long it may run. `None`: 30 seconds.
     pub timeout: Option<Duration>,
+    /// What a call changes.
+    pub effects: Effects,
 }
 
 impl CommandSpec {
@@ -100,6 +103,10 @@ impl Tool for CommandTool {
 
     fn read_back(&self) -> Option<&str> {
         self.spec.read_back.as_deref()
+    }
+
+    fn effects(&self) -> Effects {
+        self.spec.effects
     }
 
     fn limits(&self) -> ToolLimits {
@@ -178,6 +185,7 @@ impl Run<'_> {
             .args(self.spec.command.iter().skip(1))
             .env("ANTIPHON_SESSION_ID", &*self.cx.session_id)
             .env("ANTIPHON_CALL_ID", &*self.cx.call_id)
+            .env("ANTIPHON_IDEMPOTENCY_KEY", &*self.cx.idempotency_key)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, collections::HashSet, path::Path, time::Duration};
 
+use antiphon_agent::Effects;
 use antiphon_types::ToolSpeech;
 use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
@@ -13,12 +14,15 @@ use crate::json_file::{FileError, JsonFile, UniqueKeys};
 const MAX_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 
 /// The tools of a JSON file: a list of
-/// `{name, description, parameters?, phrases?, answer?, questions?, confirm?, command, timeout_ms?}`.
+/// `{name, description, parameters?, phrases?, answer?, questions?, confirm?, effects?, command,
+/// timeout_ms?}`.
 ///
 /// * `parameters`: JSON Schema of the arguments. Slots of `phrases` are its properties.
 /// * `phrases`, `answer`, `questions`: see [`ToolSpeech`].
 /// * `confirm`: `true`, or the question by which a call is read back before it runs, such as
 ///   `Open the {which} door?`.
+/// * `effects`: what a call changes: `once` (the default), `read_only`, `idempotent` or `ask`; see
+///   [`Effects`].
 /// * `command`: the program and its arguments, without a shell; see [`CommandTool`].
 /// * `timeout_ms`: how long it may run; 30,000 when it is not said.
 #[derive(Clone, Debug)]
@@ -94,6 +98,8 @@ struct Entry<'a> {
     questions: BTreeMap<String, String>,
     #[serde(default)]
     confirm: Option<Confirm>,
+    #[serde(default)]
+    effects: Effects,
     command: Vec<String>,
     #[serde(default)]
     timeout_ms: Option<u64>,
@@ -156,6 +162,7 @@ impl Entry<'_> {
         spec.speech = speech;
         spec.read_back = read_back;
         spec.timeout = timeout;
+        spec.effects = self.effects;
         Ok(spec)
     }
 }

@@ -20,6 +20,8 @@ pub enum Command {
     Chat(Box<ChatArguments>),
     /// Look through the conversations of a store.
     Snapshots(SnapshotsArguments),
+    /// Decide over tool calls that wait for a person.
+    Approvals(ApprovalsArguments),
     /// Speak a text into a WAV file.
     Speak(SpeakArguments),
     /// Run a recorded conversation again, and say whether it goes the same way.
@@ -206,6 +208,71 @@ pub enum SnapshotsCommand {
     },
 }
 
+/// Flags of `approvals`.
+#[derive(Debug, Args)]
+#[command(after_help = APPROVALS_HELP)]
+pub struct ApprovalsArguments {
+    #[command(subcommand)]
+    pub command: ApprovalsCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ApprovalsCommand {
+    /// The calls that wait.
+    List {
+        /// Those of this session only.
+        #[arg(value_name = "SESSION")]
+        session: Option<String>,
+        #[command(flatten)]
+        common: StoreArguments,
+    },
+    /// A call that waits, or did.
+    Show {
+        /// Its key.
+        #[arg(value_name = "KEY")]
+        key: String,
+        #[command(flatten)]
+        common: StoreArguments,
+    },
+    /// Approves a call and runs its tool.
+    Approve {
+        /// Its key.
+        #[arg(value_name = "KEY")]
+        key: String,
+        /// Who approves it.
+        #[arg(long, value_name = "NAME")]
+        by: Option<String>,
+        /// What a tool that asked is told: a JSON object.
+        #[arg(long, value_name = "JSON")]
+        answer: Option<String>,
+        /// A JSON list of tools whose bodies are commands.
+        #[arg(long, value_name = "FILE")]
+        tools: Option<PathBuf>,
+        /// A JSON file of rules over tool calls, in place of the built-in ones.
+        #[arg(long, value_name = "FILE")]
+        policy: Option<PathBuf>,
+        /// The file that keeps the memory (notes).
+        #[arg(long, value_name = "FILE")]
+        memory: Option<PathBuf>,
+        #[command(flatten)]
+        common: StoreArguments,
+    },
+    /// Refuses a call.
+    Deny {
+        /// Its key.
+        #[arg(value_name = "KEY")]
+        key: String,
+        /// Who refuses it.
+        #[arg(long, value_name = "NAME")]
+        by: Option<String>,
+        /// Why; the agent is told.
+        #[arg(long, value_name = "TEXT")]
+        reason: Option<String>,
+        #[command(flatten)]
+        common: StoreArguments,
+    },
+}
+
 /// Which store, and how to print.
 #[derive(Clone, Debug, Args)]
 pub struct StoreArguments {
@@ -305,6 +372,13 @@ A store is what `antiphon talk --store`, `antiphon chat --store` or an agent of 
 be in use meanwhile.
 
 Exit status: 0 when it is done, 2 for wrong usage, a store or an id that is not there, 1 otherwise.";
+
+const APPROVALS_HELP: &str = "\
+A call waits where the rule of a policy says `ask`, or its tool does. It waits in the store of the conversation, which may be in \
+use or over; approved, its tool runs in this program, once, after the policy was asked again.
+
+Exit status: 0 when it is done, 2 for wrong usage, a store, a key or a tool that is not there, 1 otherwise: also where the call \
+does not wait any more.";
 
 const TALK_HELP: &str = "\
 Files and texts are given one after the other, in the order of the command line, each after the \

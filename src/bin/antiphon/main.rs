@@ -1,5 +1,6 @@
 //! The command line.
 
+mod approvals;
 mod args;
 mod chat;
 mod chat_model;
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         }
         Command::Chat(chat) => chat::run(*chat),
         Command::Snapshots(arguments) => snapshots::run(arguments),
+        Command::Approvals(arguments) => approvals::run(arguments),
         Command::Speak(speak) => speak::run(speak),
         Command::Replay(replay) => recorded::replay(&replay),
         Command::Explain(explain) => recorded::explain(&explain),

@@ -24,6 +24,7 @@ const MAX_PARTIALS: usize = 256;
 const MAX_JOBS: usize = 4_096;
 
 /// Something for the hooks.
+#[allow(clippy::large_enum_variant)] // most of them are events, which a box would only slow down
 pub(crate) enum Job {
     Event(SessionEvent),
     State(SessionState),
