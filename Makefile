@@ -1,10 +1,11 @@
 # The two commands that matter are `make talk` and `make test`; each sets up what it lacks.
 
-.PHONY: talk test setup soak mutants bench models help
+.PHONY: talk test interop-providers setup soak mutants bench models help
 
 help:
 	@echo "make talk    hold a spoken conversation with the offline agent (ARGS=... are passed on)"
 	@echo "make test    everything that must hold before a change lands"
+	@echo "make interop-providers  the clients and servers of voice providers that are not ours, alone"
 	@echo "make soak    the long runs: property tests with many cases, more kills, the peers with new numbers"
 	@echo "make mutants changes the engine and the tool runtime at random, and says what no test notices (SHARD=0/9 for a part)"
 	@echo "make bench   measurements"
@@ -17,6 +18,11 @@ talk:
 
 test:
 	@scripts/test.sh
+
+interop-providers:
+	@scripts/setup.sh test
+	cargo build --locked --workspace --all-features --bins
+	.venv/bin/python tests/interop/run.py target/debug --providers
 
 setup:
 	@scripts/setup.sh test

@@ -17,6 +17,8 @@ pub mod tools;
 pub mod providers {
     #[cfg(feature = "cascade")]
     pub use antiphon_cascade as cascade;
+    #[cfg(feature = "gemini")]
+    pub use antiphon_gemini as gemini;
     #[cfg(feature = "openai")]
     pub use antiphon_openai as openai;
 }

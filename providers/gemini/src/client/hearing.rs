@@ -57,7 +57,13 @@ impl Hearing {
             out.events.push_back(transcript(item, update));
             self.wait(now);
         }
-        if finished {
+        if finished && self.open.is_none() && text.is_empty() {
+            // What was heard was nothing.
+            let item = self.item(prefix);
+            self.open = None;
+            self.news = false;
+            out.events.push_back(transcript(item, TextUpdate::Final(Some(String::new()))));
+        } else if finished {
             self.complete(out);
         }
         !doubled
@@ -170,11 +176,7 @@ mod tests {
         let item = || "user-1".to_owned();
         assert_eq!(
             told(&mut out),
-            [
-                (item(), delta("Hello")),
-                (item(), delta(" there")),
-                (item(), whole("Hello there"))
-            ]
+            [(item(), delta("Hello")), (item(), delta(" there")), (item(), whole("Hello there"))]
         );
         hearing.model_ends(&mut out);
         hearing.words("And", false, "", now, &mut out);
@@ -191,6 +193,18 @@ mod tests {
         assert!(hearing.words(" No", false, "", now, &mut out));
         assert!(hearing.words(" no", false, "", now, &mut out));
         assert_eq!(told(&mut out).len(), 4);
+    }
+
+    #[test]
+    fn speech_without_words_is_told_as_that() {
+        let (mut hearing, mut out, now) = (Hearing::default(), Outbox::default(), Instant::now());
+        hearing.words("", true, "", now, &mut out);
+        assert_eq!(told(&mut out), [("user-1".into(), whole(""))]);
+        assert!(!hearing.news && hearing.deadline().is_none());
+        hearing.words("Yes", true, "", now, &mut out);
+        assert_eq!(told(&mut out).len(), 2);
+        hearing.words("", true, "", now, &mut out);
+        assert_eq!(told(&mut out), [("user-3".into(), whole(""))]);
     }
 
     #[test]

@@ -64,14 +64,15 @@ pub enum Voices {
     Offline { models: ModelArguments },
     Cascade { models: ModelArguments, chat: Arc<ChatModel> },
     OpenAi { url: Option<String>, model: Option<String> },
+    Gemini { url: Option<String>, model: Option<String> },
 }
 
 impl Voices {
     fn new(arguments: &TalkArguments) -> Result<Self, Failure> {
         let TalkArguments { provider, url, model, chat_model: chat, models, fast, .. } = arguments;
         let given = [
-            ("--url", url.is_some(), &[Provider::Openai][..]),
-            ("--model", model.is_some(), &[Provider::Openai]),
+            ("--url", url.is_some(), &[Provider::Openai, Provider::Gemini][..]),
+            ("--model", model.is_some(), &[Provider::Openai, Provider::Gemini]),
             ("--models", models.models.is_some(), &[Provider::Offline, Provider::Cascade]),
             ("--chat-model", chat.chat_model.is_some(), &[Provider::Cascade]),
             ("--chat-url", chat.chat_url.is_some(), &[Provider::Cascade]),
@@ -84,7 +85,9 @@ impl Voices {
             return Err(Failure::usage(match provider {
                 Provider::Offline => format!("{flag} does not go with --provider offline"),
                 Provider::Cascade => format!("{flag} does not go with --provider cascade"),
-                Provider::Openai => format!("{flag} goes only with --provider offline"),
+                Provider::Openai | Provider::Gemini => {
+                    format!("{flag} goes only with --provider offline")
+                }
             }));
         }
         Ok(match provider {
@@ -93,6 +96,7 @@ impl Voices {
                 Self::Cascade { models: models.clone(), chat: chat_model::open(chat)?.into() }
             }
             Provider::Openai => Self::OpenAi { url: url.clone(), model: model.clone() },
+            Provider::Gemini => Self::Gemini { url: url.clone(), model: model.clone() },
         })
     }
 }
