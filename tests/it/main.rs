@@ -10,6 +10,8 @@ mod bounds;
 mod compatible;
 mod conversation;
 mod fixed;
+#[cfg(feature = "gemini")]
+mod gemini;
 mod lifetime;
 mod link;
 #[cfg(feature = "openai")]
