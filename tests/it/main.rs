@@ -10,8 +10,6 @@ mod bounds;
 mod compatible;
 mod conversation;
 mod fixed;
-#[cfg(feature = "gemini")]
-mod gemini;
 mod lifetime;
 mod link;
 #[cfg(feature = "openai")]

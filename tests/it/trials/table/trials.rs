@@ -12,16 +12,6 @@ const NO_REFUSALS: (&str, &str) = ("house", "a cascade has no server that refuse
 const ONE_ITEM: (&str, &str) = ("house", "its replies have one item of audio each");
 const NO_UNASKED: (&str, &str) = ("house", "it begins no reply that nobody asked for");
 
-const REFUSES_NOTHING: (&str, &str) = ("gemini", "a server that refuses something hangs up");
-const ONE_ITEM_THERE: (&str, &str) = ("gemini", "its replies have one item of audio each");
-const CUTS_ITSELF: (&str, &str) =
-    ("gemini", "its server reckons by itself what was heard, and takes no cut");
-const NO_CANCELLING: (&str, &str) = ("gemini", "its wire has no word for cancelling");
-const NOT_JUDGED: (&str, &str) =
-    ("gemini", "it interrupts and answers by itself, so that speech cannot be judged");
-const RUNS_AT_ONCE: (&str, &str) =
-    ("gemini", "the model waits for its calls, so they run as soon as they come");
-
 /// The user asks, and a reply of some seconds begins; all at their usual times.
 macro_rules! asked {
     ($($rest:expr),* $(,)?) => {
@@ -62,7 +52,7 @@ pub const TRIALS: [Trial; 30] = [
             // One request, and at most one more for the one that the server refused.
             assert!((1..=2).contains(&seen.creates()));
         },
-        not: &[NO_REFUSALS, REFUSES_NOTHING],
+        not: &[NO_REFUSALS],
     },
     Trial {
         name: "a02_texts_wait_for_the_active_reply",
@@ -136,7 +126,7 @@ pub const TRIALS: [Trial; 30] = [
             assert!(cancel < create);
             assert_eq!(seen.cancels(), 1);
         },
-        not: &[NO_CANCELLING],
+        not: &[],
     },
     Trial {
         name: "b01_a_cut_is_never_beyond_what_came",
@@ -169,7 +159,7 @@ pub const TRIALS: [Trial; 30] = [
         ],
         setup: Setup::PLAIN,
         holds: |seen| assert_eq!(seen.truncations(), [("second", 300)]),
-        not: &[ONE_ITEM, ONE_ITEM_THERE],
+        not: &[ONE_ITEM],
     },
     Trial {
         name: "b07_later_items_are_cut_at_nothing",
@@ -187,7 +177,7 @@ pub const TRIALS: [Trial; 30] = [
             assert_eq!(seen.truncations(), [("second", 400), ("third", 0)]);
             assert_eq!((seen.heard_ms, seen.queued_ms), (1_400, 0));
         },
-        not: &[ONE_ITEM, ONE_ITEM_THERE],
+        not: &[ONE_ITEM],
     },
     Trial {
         name: "b08_the_heard_part_is_kept",
@@ -208,7 +198,7 @@ pub const TRIALS: [Trial; 30] = [
             assert_eq!(seen.truncations().len(), 1);
             assert_eq!(seen.truncations()[0].1, 600);
         },
-        not: &[CUTS_ITSELF],
+        not: &[],
     },
     Trial {
         name: "b12_a_provider_that_stopped_itself_is_not_told_to",
@@ -232,7 +222,7 @@ pub const TRIALS: [Trial; 30] = [
             assert_eq!(seen.truncations().len(), 1);
             assert_eq!(seen.heard_ms, 700);
         },
-        not: &[CUTS_ITSELF],
+        not: &[],
     },
     Trial {
         name: "b15_the_reply_after_an_interruption_is_heard_whole",
@@ -268,10 +258,7 @@ pub const TRIALS: [Trial; 30] = [
         ],
         setup: Setup::PLAIN,
         holds: |seen| assert_eq!((seen.heard_ms, seen.queued_ms), (0, 0)),
-        not: &[(
-            "gemini",
-            "nothing names replies there: what comes after the end of one is another",
-        )],
+        not: &[],
     },
     Trial {
         name: "c01_a_noise_resumes_at_the_same_sample",
@@ -294,7 +281,7 @@ pub const TRIALS: [Trial; 30] = [
             assert_eq!(seen.heard_ms, 1_500);
             assert_eq!(seen.creates(), 1, "only the question is answered");
         },
-        not: &[NOT_JUDGED],
+        not: &[],
     },
     Trial {
         name: "c03_a_backchannel_is_no_turn",
@@ -314,7 +301,7 @@ pub const TRIALS: [Trial; 30] = [
             assert_eq!(seen.users(), ["Tell me"]);
             assert_eq!((seen.heard_ms, seen.creates()), (1_500, 1));
         },
-        not: &[NOT_JUDGED],
+        not: &[],
     },
     Trial {
         name: "c07_speech_within_a_tool_does_not_bring_the_reminder",
@@ -414,7 +401,7 @@ pub const TRIALS: [Trial; 30] = [
             assert!(seen.outputs().iter().all(|(_, good)| !good));
             assert!(seen.told(|kind| matches!(kind, EventKind::TurnFinished { .. })) > 0);
         },
-        not: &[RUNS_AT_ONCE],
+        not: &[],
     },
     Trial {
         name: "d05_a_call_that_an_interruption_overtakes_never_starts",
@@ -430,14 +417,14 @@ pub const TRIALS: [Trial; 30] = [
             assert_eq!(seen.ran, Vec::<String>::new());
             assert!(seen.outputs().len() <= 1);
         },
-        not: &[RUNS_AT_ONCE],
+        not: &[],
     },
     Trial {
         name: "d07_a_call_of_a_reply_that_was_stopped_does_not_run",
         script: asked![(1_600, Call("c1", "quick", "{}")), (1_620, Interrupt), (1_650, Cancelled),],
         setup: Setup::PLAIN,
         holds: |seen| assert_eq!(seen.ran, Vec::<String>::new()),
-        not: &[RUNS_AT_ONCE],
+        not: &[],
     },
     Trial {
         name: "d08_broken_arguments_run_nothing",
@@ -447,7 +434,7 @@ pub const TRIALS: [Trial; 30] = [
             assert_eq!(seen.ran, Vec::<String>::new());
             assert_eq!(seen.outputs(), [("c1", false)]);
         },
-        not: &[("gemini", "arguments are objects on its wire")],
+        not: &[],
     },
     Trial {
         name: "d09_a_tool_that_panics_is_answered_for",
@@ -474,7 +461,7 @@ pub const TRIALS: [Trial; 30] = [
             });
             assert_eq!(failures, 1);
         },
-        not: &[NO_REFUSALS, REFUSES_NOTHING],
+        not: &[NO_REFUSALS],
     },
     Trial {
         name: "d17_an_output_beyond_all_bounds_is_cut_and_the_talk_goes_on",
