@@ -1,18 +1,16 @@
-"""Gemini Live among strangers: their clients with our server, our client with theirs."""
+"""Gemini Live among strangers: their clients with our server."""
 
-import json
 import os
 import pathlib
 import subprocess
 import sys
 
-from aimock import NODE, WEATHER, Mock, node
-from talk import Run, check
+from aimock import NODE, node
+from talk import check
 
 HERE = pathlib.Path(__file__).resolve().parent
 SCRIPT = HERE / "server.json"
 """What our server answers; see the testkit's documentation of script files."""
-EXAMPLES = HERE.parents[2] / "examples" / "audio"
 
 WRONG = [
     {"realtimeInput": {"activityStart": {}}},
@@ -66,62 +64,6 @@ class GeminiPeers:
     def npm_genai_resumes_over_tls(self, folder):
         self._node("resume", folder)
 
-    def our_client_holds_a_voice_turn_with_our_gemini_server(self, folder):
-        answer = folder / "answer.wav"
-        with Server(self.testkit, folder) as server:
-            run = self._talk(
-                server.url, "--input", EXAMPLES / "time.wav", "--output", answer
-            )
-        check(len(run.of("agent_message")) == 1, run.story())
-        check(answer.stat().st_size > 20_000, f"{answer.stat().st_size} bytes of answer")
-        self._judge(server)
-
-    def our_client_holds_a_tool_turn_with_our_gemini_server(self, folder):
-        tools = folder / "tools.json"
-        tools.write_text(json.dumps([WEATHER]))
-        with Server(self.testkit, folder) as server:
-            run = self._talk(
-                server.url, "--text", "What is the weather in Paris?", "--tools", tools,
-                "--output", "none",
-            )
-        (call,) = run.of("tool_call")
-        check(call["args"] == {"city": "Paris"}, run.story())
-        check("18" in run.of("agent_message")[-1]["text"], run.story())
-        self._judge(server)
-
-    def our_client_is_interrupted_by_our_gemini_server(self, folder):
-        with Server(self.testkit, folder) as server:
-            run = self._talk(
-                server.url, "--text", "Tell me a long story.",
-                "--barge-in", f"{EXAMPLES / 'time.wav'}@1500",
-                "--output", folder / "answer.wav",
-            )
-        story, answer = run.of("agent_message")
-        check(story["interrupted"] and not answer["interrupted"], run.story())
-        check(len(story["text"]) < 60, f"more was told than heard: {story}")
-        self._judge(server)
-
-    def our_client_holds_text_turns_with_aimock_as_gemini(self, folder):
-        with Mock(folder) as mock:
-            run = self._talk(
-                f"ws://127.0.0.1:{mock.port}", "--text", "hello", "--text", "goodbye",
-                "--output", "none",
-            )
-        said = [message["text"] for message in run.of("agent_message")]
-        check(said == ["Hello! How can I help you today?", "Goodbye!"], run.story())
-
-    def our_client_holds_a_tool_turn_with_aimock_as_gemini(self, folder):
-        tools = folder / "tools.json"
-        tools.write_text(json.dumps([WEATHER]))
-        with Mock(folder) as mock:
-            run = self._talk(
-                f"ws://127.0.0.1:{mock.port}", "--text", "weather in Paris", "--tools", tools,
-                "--output", "none",
-            )
-        (result,) = run.of("tool_result")
-        check(result["outcome"] == "success", run.story())
-        check(run.of("agent_message")[-1]["text"] == "It is 18 degrees.", run.story())
-
     def _python(self, turn, folder, told_wrong=()):
         script = HERE / "genai_python.py"
         with Server(self.testkit, folder, tls=True) as server:
@@ -146,14 +88,6 @@ class GeminiPeers:
         before = len(self.frames.invalid)
         self.frames.judge(server.recording, told_wrong)
         check(len(self.frames.invalid) == before, "; ".join(self.frames.invalid[before:][:3]))
-
-    def _talk(self, url, *arguments):
-        environment = {**os.environ, "GEMINI_API_KEY": "test-key"}
-        command = [self.binary, "talk", "--provider", "gemini", "--url", url, "--events", "json"]
-        with Run([*command, *arguments], environment) as run:
-            status = run.wait(60)
-        check(status == 0, f"exit status {status}; {run.story()}")
-        return run
 
 
 class Server:
