@@ -141,7 +141,7 @@ async fn an_approved_call_runs_once_and_its_outcome_stands_in_the_history() {
     let parked = rig.parks(50).await;
     assert_eq!(rig.paid.count(), 0);
     let waiting = rig.approvals.waiting(&cx(), Some("s")).await.unwrap();
-    assert_eq!(waiting, [parked.clone()]);
+    assert_eq!(waiting, std::slice::from_ref(&parked));
     let tip = rig.agent.get_latest_snapshot(&cx(), "s").await.unwrap();
     assert_eq!(tip.finish_reason, Some(AgentFinishReason::Interrupted));
     assert_eq!(parked.snapshot_id, Some(tip.snapshot_id));
