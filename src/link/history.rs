@@ -25,17 +25,17 @@ const BYTES_PER_TOKEN: usize = 4;
 #[derive(Debug, PartialEq)]
 pub(super) struct Told {
     pub(super) items: Vec<HistoryItem>,
-    /// How many items before these are not in it.
-    pub(super) left_out: usize,
+    /// The items before these.
+    pub(super) left_out: Vec<HistoryItem>,
 }
 
 impl Told {
     /// How much of the conversation this is.
     pub(super) fn restored(&self) -> Restored {
-        match (self.items.is_empty(), self.left_out) {
-            (_, 0) => Restored::Full,
-            (false, _) => Restored::Cut,
-            (true, _) => Restored::None,
+        match (self.items.is_empty(), self.left_out.is_empty()) {
+            (_, true) => Restored::Full,
+            (false, false) => Restored::Cut,
+            (true, false) => Restored::None,
         }
     }
 }
@@ -43,24 +43,27 @@ impl Told {
 /// What a model is told of `messages`: words as they were heard, calls with their outputs. Pictures
 /// and sounds, thoughts and what only the host understands are left out.
 pub(super) fn told(messages: &Messages, limits: HistoryLimits) -> Told {
-    let rounds = rounds(messages);
-    let total: usize = rounds.iter().map(|round| round.items.len()).sum();
-    let (mut items, mut bytes, mut from) = (0, 0, rounds.len());
+    let mut rounds = rounds(messages);
+    let (mut items, mut bytes, mut turns, mut from) = (0, 0, 0, rounds.len());
     for (at, round) in rounds.iter().enumerate().rev() {
         items += round.items.len();
         bytes += round.items.iter().map(size).sum::<usize>();
-        if items > limits.items || bytes.div_ceil(BYTES_PER_TOKEN) > limits.tokens {
+        let too_much = items > limits.items || bytes.div_ceil(BYTES_PER_TOKEN) > limits.tokens;
+        if too_much || turns >= limits.turns {
             break;
         }
         from = at;
+        let follows_users = at > 0 && rounds[at - 1].is_users;
+        turns += usize::from(round.is_users && !follows_users);
     }
     if from > 0 {
         // An answer without its question would only puzzle.
         let question = rounds[from..].iter().position(|round| round.is_users);
         from = question.map_or(rounds.len(), |at| from + at);
     }
-    let items: Vec<_> = rounds.into_iter().skip(from).flat_map(|round| round.items).collect();
-    Told { left_out: total - items.len(), items }
+    let all = |rounds: Vec<Round>| rounds.into_iter().flat_map(|round| round.items).collect();
+    let items = all(rounds.split_off(from));
+    Told { items, left_out: all(rounds) }
 }
 
 /// The conversation in short, for a model that takes no history: so many bytes of its end.
@@ -247,6 +250,26 @@ mod tests {
         assert_eq!((text, lines), (format!("{call}\nYou: Noon."), 2));
     }
 
+    #[test]
+    fn so_many_turns_are_told() {
+        let messages = vec![
+            Message::user("One."),
+            Message::model("First."),
+            // Two messages before the answer are one turn.
+            Message::user("Two."),
+            Message::user("I mean, two."),
+            Message::new(Role::Model, vec![request("a")]),
+            Message::new(Role::Tool, vec![output("a")]),
+            Message::model("Second."),
+            Message::user("Three."),
+        ];
+        let messages: Messages = messages.into_iter().map(Arc::new).collect();
+        let told = |turns| told(&messages, HistoryLimits::default().turns(turns));
+        let counts = [0, 1, 2, 3, 9].map(|turns| told(turns).items.len());
+        assert_eq!(counts, [0, 1, 5, 7, 7]);
+        assert_eq!(told(2).left_out.len(), 2);
+    }
+
     fn message() -> impl Strategy<Value = Message> {
         let text = prop_oneof![Just(""), Just("a"), Just("some words that are longer")];
         (0..3, text, 0..3usize).prop_map(|(role, text, calls)| match role {
@@ -265,13 +288,14 @@ mod tests {
         ) {
             let messages: Messages = messages.into_iter().map(Arc::new).collect();
             let all = told(&messages, HistoryLimits::new(usize::MAX, usize::MAX));
-            prop_assert_eq!(all.left_out, 0);
+            prop_assert!(all.left_out.is_empty());
             let cut = told(&messages, HistoryLimits::new(items, tokens));
             prop_assert!(cut.items.len() <= items);
             let bytes: usize = cut.items.iter().map(size).sum();
             prop_assert!(bytes <= tokens * BYTES_PER_TOKEN);
-            prop_assert_eq!(&all.items[cut.left_out..], &cut.items[..]);
-            if cut.left_out > 0 && let Some(first) = cut.items.first() {
+            let whole: Vec<_> = cut.left_out.iter().chain(&cut.items).cloned().collect();
+            prop_assert_eq!(&all.items, &whole);
+            if !cut.left_out.is_empty() && let Some(first) = cut.items.first() {
                 let users = matches!(first, HistoryItem::Message { role: HistoryRole::User, .. });
                 prop_assert!(users);
             }

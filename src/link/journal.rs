@@ -7,17 +7,21 @@ use std::{
 };
 
 use antiphon_agent::{
-    AgentFinishReason, Invocation, InvocationContext, Message, Messages, OnStoreStall, OpenTurn,
-    RuntimeError, SealedTurn, Settled, TurnFailure, TurnResult,
+    Invocation, InvocationContext, Message, Messages, OnStoreStall, OpenTurn, RuntimeError,
+    TurnFailure, TurnResult,
     ledger::close_parked,
     types::{Status, ToolCallRequest},
 };
 use tokio::sync::mpsc;
 
-use super::turns::{Finished, Turns};
+use super::{
+    keeper::{Keeper, Pending, Work},
+    stream::Streamed,
+    turns::{Finished, Turns},
+};
 use crate::session::{
     EventKind, SessionEvent,
-    journal::{Committed, Journal},
+    journal::{Committed, Journal, Note, Told},
 };
 
 /// Turns that may wait to be told as committed. The invocation itself bounds those that are not
@@ -44,48 +48,52 @@ impl Tip {
 
 /// Hands what the session tells to [`Turns`], and what comes of it to the invocation.
 pub(super) struct AgentJournal {
-    invocation: Invocation,
     turns: Turns,
+    /// Where somebody wants to see turns while they go on.
+    streamed: Option<Streamed>,
+    /// Pieces of that for which the client was too slow.
+    dropped: u64,
     /// The turn in which tools run; begun when the first one needs it.
     open: Option<OpenTurn>,
     /// Messages of turns that could not be committed.
     carried: Vec<Message>,
     /// `None` once the end was told.
     ends: Option<Ends>,
-    committed: mpsc::Receiver<Committed>,
+    told: mpsc::Receiver<Told>,
     /// Since when turns find no place to be written in.
     stalled_since: Option<tokio::time::Instant>,
+    /// The caller hung up, and the work goes on.
+    is_left: bool,
 }
 
 /// Where turns go.
 struct Ends {
-    sealed: mpsc::Sender<Pending>,
-    committed: mpsc::Sender<Committed>,
-}
-
-struct Pending {
-    turn: u64,
-    finish_reason: Option<AgentFinishReason>,
-    sealed: SealedTurn,
+    /// Given up before `work` is: then the keeper is the last who holds it.
+    invocation: Arc<Invocation>,
+    work: mpsc::Sender<Work>,
+    told: mpsc::Sender<Told>,
 }
 
 impl AgentJournal {
     /// Starts the task that tells of turns once they are written; it ends with the journal, after the
     /// last of them. `tip` is the snapshot that the invocation goes on from.
-    pub(super) fn new(invocation: Invocation, tip: Tip, transcripts: bool) -> Self {
-        let (sealed, pending) = mpsc::channel(MAX_PENDING);
-        // One place more, for what could not even be sealed.
-        let (told, committed) = mpsc::channel(MAX_PENDING + 1);
-        let stall = invocation.on_store_stall();
-        tokio::spawn(tell_in_order(pending, told.clone(), tip, stall));
+    pub(super) fn new(invocation: Invocation, tip: Tip, turns: Turns, streams: bool) -> Self {
+        let (work, handed_over) = mpsc::channel(MAX_PENDING);
+        // Two places more, for what could not even be sealed, and for the end of work that was left.
+        let (teller, told) = mpsc::channel(MAX_PENDING + 2);
+        let invocation = Arc::new(invocation);
+        let keeper = Keeper { invocation: invocation.clone(), tip, told: teller.clone() };
+        tokio::spawn(keeper.run(handed_over));
         Self {
-            invocation,
-            turns: Turns::new(transcripts),
+            turns,
+            streamed: streams.then(Streamed::default),
+            dropped: 0,
             open: None,
             carried: Vec::new(),
-            ends: Some(Ends { sealed, committed: told }),
-            committed,
+            ends: Some(Ends { invocation, work, told: teller }),
+            told,
             stalled_since: None,
+            is_left: false,
         }
     }
 
@@ -97,17 +105,18 @@ impl AgentJournal {
 
     /// Seals a turn, and leaves it to the writer. Where that cannot be, the next one carries it.
     fn commit(&mut self, finished: Finished) {
-        let Finished { turn, messages, waits, error } = finished;
+        let Finished { turn, messages, reason, error } = finished;
         // Of calls that waited at the end of the conversation the model knows, and now the history.
-        let so_far = match self.carried.last() {
-            Some(last) => Messages::from_iter([last.clone()]),
-            None => self.invocation.session().messages(),
+        let so_far = match (self.carried.last(), &self.ends) {
+            (Some(last), _) => Messages::from_iter([last.clone()]),
+            (None, Some(ends)) => ends.invocation.session().messages(),
+            (None, None) => Messages::default(),
         };
         self.carried.extend(close_parked(&so_far, &[]));
         self.carried.extend(messages);
         let begun = self.begin_turn();
-        let Some(Ends { sealed, committed }) = &self.ends else { return };
-        let (Ok(place), Some(open)) = (sealed.try_reserve(), self.open.take()) else {
+        let Some(Ends { invocation, work, told }) = &self.ends else { return };
+        let (Ok(place), Some(open)) = (work.try_reserve(), self.open.take()) else {
             let error = begun.err().unwrap_or_else(|| {
                 let message = format!("{MAX_PENDING} turns wait to be written");
                 RuntimeError::new(Status::ResourceExhausted, message)
@@ -115,34 +124,32 @@ impl AgentJournal {
             tracing::error!(turn, %error, "a turn finds no place; the next commit has it");
             let now = tokio::time::Instant::now();
             let since = *self.stalled_since.get_or_insert(now);
-            let ends_session = match self.invocation.on_store_stall() {
+            let ends_session = match invocation.on_store_stall() {
                 OnStoreStall::Wait(patience) => now - since >= patience,
                 stall => stall.ends(),
             };
             // So many are told already that one more says nothing new.
-            let _ = committed.try_send(lost(turn, &error, ends_session));
+            let _ = told.try_send(Told::Committed(lost(turn, &error, ends_session)));
             return;
         };
         self.stalled_since = None;
         for message in self.carried.drain(..) {
             open.append(message);
         }
-        let finish_reason = match &error {
-            None if waits => Some(AgentFinishReason::Interrupted),
-            None => Some(AgentFinishReason::Stop),
-            Some(error) if error.is_callers_stop() => Some(AgentFinishReason::Aborted),
-            Some(_) => Some(AgentFinishReason::Failed),
-        };
-        let outcome = match error {
-            None => Ok(TurnResult { finish_reason }),
+        let outcome = match error.clone() {
+            None => Ok(TurnResult { finish_reason: Some(reason) }),
             Some(error) => Err(TurnFailure::commit(error)),
         };
-        place.send(Pending { turn, finish_reason, sealed: open.seal(outcome) });
+        let sealed = open.seal(outcome);
+        let pending = Pending { turn, reason, error, sealed };
+        place.send(Work::Turn(Box::new(pending)));
     }
 
     fn begin_turn(&mut self) -> Result<(), RuntimeError> {
-        if self.open.is_none() {
-            self.open = Some(self.invocation.begin_turn()?);
+        if self.open.is_none()
+            && let Some(ends) = &self.ends
+        {
+            self.open = Some(ends.invocation.begin_turn()?);
         }
         Ok(())
     }
@@ -150,6 +157,12 @@ impl AgentJournal {
 
 impl Journal for AgentJournal {
     fn event(&mut self, event: &SessionEvent, now: Instant) {
+        if let (Some(streamed), Some(ends)) = (&mut self.streamed, &self.ends)
+            && let Some(chunk) = streamed.chunk(event)
+            && !ends.invocation.send_chunk(chunk)
+        {
+            self.dropped += 1;
+        }
         self.turns.handle(event, now);
         self.commit_finished();
         if matches!(event.kind, EventKind::SessionEnded { .. }) {
@@ -163,11 +176,17 @@ impl Journal for AgentJournal {
         self.commit_finished();
     }
 
+    fn note(&mut self, turn: u64, note: &Note, now: Instant) {
+        self.turns.note(turn, note, now);
+        self.commit_finished();
+    }
+
     fn context(&mut self) -> InvocationContext {
         if let Err(error) = self.begin_turn() {
             tracing::warn!(%error, "no turn of the agent begins");
         }
-        let context = self.invocation.context().clone();
+        let Some(ends) = &self.ends else { return InvocationContext::new() };
+        let context = ends.invocation.context().clone();
         match &self.open {
             Some(open) => context.with_turn(open.context().clone()),
             None => context,
@@ -183,42 +202,30 @@ impl Journal for AgentJournal {
         self.commit_finished();
     }
 
-    fn poll_committed(&mut self, cx: &mut Context<'_>) -> Poll<Option<Committed>> {
-        self.committed.poll_recv(cx)
-    }
-}
-
-/// Waits for each turn to be written, in their order, and tells of it.
-async fn tell_in_order(
-    mut pending: mpsc::Receiver<Pending>,
-    told: mpsc::Sender<Committed>,
-    tip: Tip,
-    stall: OnStoreStall,
-) {
-    while let Some(Pending { turn, finish_reason, sealed }) = pending.recv().await {
-        let Settled { end, error, .. } = sealed.settle().await;
-        let parent_id = tip.id();
-        if end.snapshot_id.is_some() {
-            tip.set(end.snapshot_id.clone());
+    fn hang_up(&mut self, turn: u64) {
+        let Some(Ends { work, told, .. }) = &self.ends else { return };
+        self.is_left = true;
+        if work.try_send(Work::HangUp { turn }).is_err() {
+            let why = "too many turns wait to be written".to_owned();
+            let _ = told.try_send(Told::NotDetached(why));
         }
-        let committed = match error {
-            Some(error) => Committed { finish_reason, ..lost(turn, &error, stall.ends()) },
-            None => Committed {
-                turn,
-                parent_id: parent_id.filter(|_| end.snapshot_id.is_some()),
-                snapshot_id: end.snapshot_id,
-                finish_reason,
-                error: None,
-                ends_session: false,
-            },
-        };
-        // An error says that the session is over: the turn is written all the same.
-        let _ = told.send(committed).await;
+    }
+
+    fn is_left(&self) -> bool {
+        self.is_left
+    }
+
+    fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    fn poll_told(&mut self, cx: &mut Context<'_>) -> Poll<Option<Told>> {
+        self.told.poll_recv(cx)
     }
 }
 
 /// A turn that is not on disk.
-fn lost(turn: u64, error: &RuntimeError, ends_session: bool) -> Committed {
+pub(super) fn lost(turn: u64, error: &RuntimeError, ends_session: bool) -> Committed {
     // Hosts and clients are not told where a store lies.
     let error = Some(error.to_details().message);
     Committed { turn, snapshot_id: None, parent_id: None, finish_reason: None, error, ends_session }

@@ -10,24 +10,29 @@
 mod builder;
 mod history;
 mod journal;
+mod keeper;
 mod policy;
+mod stream;
+mod summary;
 mod turns;
 
 use std::sync::Arc;
 
 use antiphon_agent::{
-    AgentInit, AgentStateManagement, Authorizer, Invocation, Invoke, Messages, RuntimeError, Voice,
+    AgentInit, AgentStateManagement, Authorizer, Invocation, Invoke, RuntimeError, Voice,
 };
-use antiphon_live::{Capabilities, LiveConfig};
+use antiphon_live::{Capabilities, HistoryItem, LiveConfig};
 use async_trait::async_trait;
 
 use self::{
     history::{Told, digest, told},
     journal::{AgentJournal, Tip},
     policy::Both,
+    summary::summary,
+    turns::Turns,
 };
 use crate::session::{
-    Restored, ResumedFrom, StartError,
+    OnHangup, Restored, ResumeNote, ResumedFrom, StartError,
     approvals::Waiting,
     journal::{Brought, Conversation, Journal, Link, LinkSettings, Opened, Opening, Seed},
 };
@@ -53,6 +58,22 @@ impl AgentLink {
     fn voice(&self) -> Option<Voice> {
         self.agent.voice()
     }
+
+    /// Hands what the invocation streams to whoever wants it.
+    fn stream(&self, invocation: &Invocation) {
+        let Some(client) = self.settings.client.clone() else { return };
+        let Some(mut chunks) = invocation.stream() else { return };
+        tokio::spawn(async move {
+            while let Some(chunk) = chunks.next().await {
+                client(chunk);
+            }
+        });
+    }
+
+    async fn summary_of(&self, left_out: &[HistoryItem]) -> Option<Result<String, ResumeNote>> {
+        let summarizer = self.settings.summarizer.as_ref().filter(|_| !left_out.is_empty())?;
+        Some(summary(&**summarizer, left_out, self.settings.summarize_within).await)
+    }
 }
 
 #[async_trait]
@@ -68,6 +89,13 @@ impl Link for AgentLink {
         if self.agent.metadata().state_management != AgentStateManagement::Server {
             return refuse("has no store: turns that nobody keeps are no snapshots");
         }
+        let leaves = self.settings.on_hangup == OnHangup::Detach;
+        if leaves && !self.agent.metadata().abortable {
+            return refuse(
+                "has a store that tells nobody of changes: work that is left in the background \
+                 could not be stopped by anybody",
+            );
+        }
         let tools = voice.executor().map(|executor| executor.tools()).unwrap_or_default();
         let agents = voice.executor().and_then(|executor| executor.authorizer()).cloned();
         let policy = match agents {
@@ -78,6 +106,10 @@ impl Link for AgentLink {
             None => policy,
         };
         Ok(Brought { tools, policy, memory: voice.shared_memory().cloned() })
+    }
+
+    fn detaches(&self) -> bool {
+        self.settings.on_hangup == OnHangup::Detach
     }
 
     async fn open(&self, opening: Opening) -> Result<Opened, RuntimeError> {
@@ -97,9 +129,12 @@ impl Link for AgentLink {
         let waiting = invocation
             .approvals()
             .map(|approvals| Waiting { approvals, context: invocation.context().clone() });
+        self.stream(&invocation);
+        let told = told(&session.messages(), self.settings.history);
         let conversation = AgentConversation {
             from: invocation.snapshot_id(),
-            messages: session.messages(),
+            summary: self.summary_of(&told.left_out).await,
+            told,
             invocation,
             tip: self.tip.clone(),
             settings: self.settings.clone(),
@@ -112,7 +147,9 @@ impl Link for AgentLink {
 /// The conversation of an invocation that was opened.
 struct AgentConversation {
     invocation: Invocation,
-    messages: Messages,
+    told: Told,
+    /// What is left out in short, or why it is not, where that was asked for.
+    summary: Option<Result<String, ResumeNote>>,
     /// The snapshot that it goes on from.
     from: Option<Arc<str>>,
     tip: Tip,
@@ -122,31 +159,45 @@ struct AgentConversation {
 impl Conversation for AgentConversation {
     fn seed(&self, capabilities: &Capabilities, config: &mut LiveConfig) -> Option<Seed> {
         let snapshot_id = Some(self.from.clone()?);
-        let told = told(&self.messages, self.settings.history);
+        let told = &self.told;
+        let (summary, note) = match &self.summary {
+            Some(Ok(summary)) => (Some(summary.as_str()), None),
+            Some(Err(note)) => (None, Some(*note)),
+            None => (None, None),
+        };
+        if let Some(summary) = summary {
+            instruct(config, &format!("What was said before, in short:\n{summary}"));
+        }
         let (history, restored, items) = if capabilities.history {
-            let (restored, items) = (told.restored(), told.items.len());
-            (told.items.clone(), restored, items)
+            (told.items.clone(), told.restored(), told.items.len())
         } else {
-            let (restored, items) = in_short(&told, config);
+            let (restored, items) = in_short(told, config);
             (Vec::new(), restored, items)
         };
-        let left_out = told.left_out + told.items.len() - items;
+        let restored = match (summary, capabilities.history) {
+            (Some(_), true) => Restored::Summary,
+            (Some(_), false) => Restored::Digest,
+            (None, _) => restored,
+        };
+        let left_out = (told.left_out.len() + told.items.len() - items) as u64;
         let unknown_calls = self.invocation.unknown_calls();
         let told = ResumedFrom {
             snapshot_id,
             restored,
             items: items as u64,
-            left_out: left_out as u64,
+            left_out,
             unknown_calls: unknown_calls.into_iter().map(|call| call.call_id).collect(),
+            note,
         };
         Some(Seed { history, told })
     }
 
     fn journal(self: Box<Self>, capabilities: &Capabilities) -> Box<dyn Journal> {
-        let Self { invocation, from, tip, .. } = *self;
+        let Self { invocation, from, tip, settings, .. } = *self;
         tip.set(from);
-        let transcripts = capabilities.input_transcripts;
-        Box::new(AgentJournal::new(invocation, tip, transcripts))
+        let turns = Turns::new(capabilities.input_transcripts, settings.settle);
+        let streams = settings.client.is_some();
+        Box::new(AgentJournal::new(invocation, tip, turns, streams))
     }
 }
 
@@ -154,10 +205,17 @@ impl Conversation for AgentConversation {
 fn in_short(told: &Told, config: &mut LiveConfig) -> (Restored, usize) {
     let (text, items) = digest(&told.items, MAX_DIGEST);
     if items == 0 {
-        return (if told.left_out == 0 { Restored::Full } else { Restored::None }, 0);
+        return (if told.left_out.is_empty() { Restored::Full } else { Restored::None }, 0);
     }
-    let text = format!("The conversation goes on. What was said before:\n{text}");
-    let all = [config.instructions.take(), Some(text)].into_iter().flatten();
-    config.instructions = Some(all.collect::<Vec<_>>().join("\n\n"));
+    instruct(config, &format!("The conversation goes on. What was said before:\n{text}"));
     (Restored::Digest, items)
+}
+
+/// Appends to the instructions.
+fn instruct(config: &mut LiveConfig, text: &str) {
+    let instructions = config.instructions.get_or_insert_default();
+    if !instructions.is_empty() {
+        instructions.push_str("\n\n");
+    }
+    instructions.push_str(text);
 }

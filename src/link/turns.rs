@@ -14,24 +14,27 @@ use std::{
 };
 
 use antiphon_agent::{
-    Message, Outcome, RuntimeError,
-    types::{JsonObject, Status, ToolArguments, ToolCallRequest},
+    AgentFinishReason, Message, Outcome, RuntimeError,
+    types::{JsonObject, Status, ToolArguments, ToolCallRequest, Usage},
 };
+use antiphon_live::ReplyOutcome;
 use serde_json::{Value, json};
 
 use self::message::{Parked, Settled, Speaker};
-use crate::session::{EndReason, EventKind, Heard, SessionEvent, SessionState};
+use crate::session::{
+    EndReason, EventKind, Heard, SessionEvent, SessionState,
+    journal::{Note, ReplyNote, UtteranceNote},
+};
 
 pub use self::message::VOICE;
 pub(super) use self::message::is_note;
 
-/// A turn that is over is committed this long after that at the latest, although words of it are
-/// missing.
-const SETTLE: Duration = Duration::from_secs(5);
 /// Calls that may have been asked for without anything more being told of them.
 const MAX_REQUESTED: usize = 256;
 /// The output of a call that never got one.
 const NO_OUTPUT: &str = "the session ended before the tool had an output";
+/// Why a turn failed of which nobody said more.
+const REPLY_FAILED: &str = "the reply failed";
 
 /// The turns of a session as they are told.
 ///
@@ -45,8 +48,11 @@ pub(super) struct Turns {
     speaker: Speaker,
     /// The provider tells the user's words, so that they are worth waiting for.
     transcripts: bool,
+    /// A turn that is over is committed this long after that at the latest, although words of it are
+    /// missing.
+    settle: Duration,
     entries: Vec<Entry>,
-    requested: VecDeque<ToolCallRequest>,
+    requested: VecDeque<Asked>,
     finished: VecDeque<Finished>,
     phase: Phase,
     /// The newest turn.
@@ -60,10 +66,17 @@ pub(super) struct Turns {
     latency_ms: Option<u64>,
     /// What the provider said went wrong in this turn.
     failure: Option<String>,
+    /// How the newest reply of this turn ended at the provider.
+    outcome: Option<ReplyOutcome>,
+    /// What replies took that no commit tells of yet.
+    usage: Option<Usage>,
+    /// What is known of the message that is told next.
+    utterance: Option<UtteranceNote>,
+    reply: Option<ReplyNote>,
     /// Counts calls and the rounds that they make up.
     calls: u64,
     round: u64,
-    round_is_answered: bool,
+    round_is_over: bool,
     settle_at: Option<Instant>,
 }
 
@@ -86,10 +99,18 @@ pub(super) struct Finished {
     /// The newest turn in it.
     pub(super) turn: u64,
     pub(super) messages: Vec<Message>,
-    /// A call waits for a person: its request ends the messages.
-    pub(super) waits: bool,
-    /// Why the turn failed, or was stopped.
+    /// Why the turn ended.
+    pub(super) reason: AgentFinishReason,
+    /// Why it failed, or was stopped.
     pub(super) error: Option<RuntimeError>,
+}
+
+/// A call of which nothing more was told.
+#[derive(Debug)]
+struct Asked {
+    request: ToolCallRequest,
+    number: u64,
+    round: u64,
 }
 
 /// Something that was said or done.
@@ -106,9 +127,9 @@ struct Entry {
 
 #[derive(Debug)]
 enum Content {
-    User { text: String },
+    User { text: String, noted: Option<UtteranceNote> },
     Agent(Said),
-    Call(Call),
+    Call(Box<Call>),
     Settled(Settled),
 }
 
@@ -121,6 +142,7 @@ struct Said {
     /// All of it, where that is more.
     generated: Option<String>,
     heard: Option<Heard>,
+    noted: Option<ReplyNote>,
     latency_ms: Option<u64>,
 }
 
@@ -139,19 +161,51 @@ struct Call {
     round: u64,
     /// When it had its output.
     answered_ms: u64,
+    /// What the policy, or the user, said to it; `None` where nobody was asked.
+    verdict: Option<Judged>,
     /// The session, or the host, works on it.
     runs: bool,
-    output: Option<(JsonObject, Outcome)>,
     /// It waits for a person; its output says so.
     parked: Option<Parked>,
+    /// When it began to run, in milliseconds since the session started.
+    began_ms: Option<u64>,
+    output: Option<Done>,
+}
+
+/// What was said to a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Judged {
+    Allowed,
+    /// With other arguments than the model gave.
+    AllowedWith,
+    Denied,
+    /// The user is asked.
+    Asked,
+    /// The user said yes.
+    Confirmed,
+    /// The user did not say yes.
+    NotConfirmed,
+    /// Another person is asked, and the call waits.
+    Parked,
+}
+
+/// The output of a call.
+#[derive(Debug)]
+struct Done {
+    response: JsonObject,
+    outcome: Outcome,
+    /// How long the call ran, if it did.
+    took_ms: Option<u64>,
 }
 
 impl Turns {
-    /// `transcripts`: the provider tells the user's words.
-    pub(super) fn new(transcripts: bool) -> Self {
+    /// `transcripts`: the provider tells the user's words. `settle`: how long these are waited for
+    /// once a turn is over.
+    pub(super) fn new(transcripts: bool, settle: Duration) -> Self {
         Self {
             speaker: Speaker::default(),
             transcripts,
+            settle,
             entries: Vec::new(),
             requested: VecDeque::new(),
             finished: VecDeque::new(),
@@ -163,9 +217,13 @@ impl Turns {
             playing: false,
             latency_ms: None,
             failure: None,
+            outcome: None,
+            usage: None,
+            utterance: None,
+            reply: None,
             calls: 0,
             round: 0,
-            round_is_answered: true,
+            round_is_over: true,
             settle_at: None,
         }
     }
@@ -176,13 +234,22 @@ impl Turns {
         if turn > self.number {
             self.begin_turn(turn);
         }
-        if self.requested.iter().any(|known| known.id == request.id) {
+        if self.requested.iter().any(|known| known.request.id == request.id) {
             return;
         }
         if self.requested.len() == MAX_REQUESTED {
             self.requested.pop_front();
         }
-        self.requested.push_back(request.clone());
+        let (number, round) = self.next_call();
+        self.requested.push_back(Asked { request: request.clone(), number, round });
+    }
+
+    /// The place of the next call among all, and its round. One ends with the reply that it is of, and
+    /// with the first output of a tool that ran: a refusal comes while others of it are still judged.
+    fn next_call(&mut self) -> (u64, u64) {
+        self.round += u64::from(std::mem::take(&mut self.round_is_over));
+        self.calls += 1;
+        (self.calls, self.round)
     }
 
     /// Takes an event in; [`Turns::poll`] afterwards.
@@ -212,6 +279,7 @@ impl Turns {
                     interrupted: *interrupted,
                     generated: generated.clone(),
                     heard: *heard,
+                    noted: self.reply.take(),
                     latency_ms: None,
                 };
                 self.on_agent_message(event, said);
@@ -221,13 +289,26 @@ impl Turns {
             EventKind::ToolCall { id, name, args } | EventKind::HostToolCall { id, name, args } => {
                 let call = self.call(event, id, name);
                 call.runs = true;
-                if call.input.as_object() != Some(args) {
-                    call.approved = Some(args.clone());
-                }
+                call.began_ms = Some(event.t_ms);
+                let same = call.input.as_object() == Some(args);
+                call.verdict = Some(match call.verdict {
+                    Some(Judged::Asked) => Judged::Confirmed,
+                    _ if same => Judged::Allowed,
+                    _ => Judged::AllowedWith,
+                });
+                call.approved = (!same).then(|| args.clone());
+            }
+            EventKind::ToolDenied { id, name, .. } => {
+                self.call(event, id, name).verdict = Some(Judged::Denied);
+            }
+            EventKind::ToolConfirm { id, name, .. } => {
+                let call = self.call(event, id, name);
+                (call.runs, call.verdict) = (false, Some(Judged::Asked));
             }
             EventKind::ApprovalRequested { approval, id, name, question, .. } => {
                 let call = self.call(event, id, name);
                 call.parked = Some(Parked { key: approval.clone(), question: question.clone() });
+                call.verdict = Some(Judged::Parked);
             }
             EventKind::ApprovalSettled { approval, name, args, outcome, output, .. } => {
                 let settled = Settled {
@@ -240,7 +321,6 @@ impl Turns {
                 self.add(event, Content::Settled(settled));
                 told = true;
             }
-            EventKind::ToolConfirm { id, name, .. } => self.call(event, id, name).runs = false,
             EventKind::ToolResult { id, name, response, outcome, .. } => {
                 self.on_output(event, id, name, response, *outcome);
                 told = true;
@@ -264,6 +344,40 @@ impl Turns {
         }
         let told = told || self.entries.len() != before || self.phase != phase;
         self.set_deadline(told, now);
+    }
+
+    /// Takes in what is not told to hosts; [`Turns::poll`] afterwards.
+    pub(super) fn note(&mut self, turn: u64, note: &Note, now: Instant) {
+        if turn > self.number {
+            self.begin_turn(turn);
+        }
+        match note {
+            Note::Utterance(noted) => self.utterance = Some(noted.clone()),
+            Note::Reply(noted) => self.reply = Some(noted.clone()),
+            Note::Unheard { reply, generated, heard, t_ms } => {
+                let said = Said {
+                    text: String::new(),
+                    interrupted: true,
+                    generated: Some(generated.clone()),
+                    heard: *heard,
+                    noted: Some(reply.clone()),
+                    latency_ms: None,
+                };
+                let (late, speaker) = (self.is_late(turn), self.speaker.clone());
+                let content = Content::Agent(said);
+                self.entries.push(Entry { turn, t_ms: *t_ms, late, speaker, content });
+                self.set_deadline(true, now);
+            }
+            Note::ReplyDone { outcome, usage } => {
+                self.round_is_over = true;
+                if outcome.is_some() && turn == self.number {
+                    self.outcome = *outcome;
+                }
+                if let Some(usage) = usage {
+                    self.usage.get_or_insert_default().add(usage);
+                }
+            }
+        }
     }
 
     /// The next turn to be committed.
@@ -297,11 +411,13 @@ impl Turns {
         self.phase = Phase::Going;
         self.user_is_done = false;
         self.failure = None;
+        self.outcome = None;
     }
 
     fn on_user_message(&mut self, event: &SessionEvent, text: &str) {
         self.user_is_done |= event.turn == self.number;
-        let entry = self.entry(event, Content::User { text: text.to_owned() });
+        let noted = self.utterance.take();
+        let entry = self.entry(event, Content::User { text: text.to_owned(), noted });
         // The user's words often come after what they led to, and stand before it.
         let answers = |known: &Entry| {
             known.turn >= event.turn && !matches!(known.content, Content::User { .. })
@@ -327,7 +443,7 @@ impl Turns {
     fn call(&mut self, event: &SessionEvent, id: &Arc<str>, name: &Arc<str>) -> &mut Call {
         let at = self.open_call(id).unwrap_or_else(|| {
             let call = self.new_call(id, name);
-            self.add(event, Content::Call(call));
+            self.add(event, Content::Call(Box::new(call)));
             self.entries.len() - 1
         });
         match &mut self.entries[at].content {
@@ -343,22 +459,24 @@ impl Turns {
     }
 
     fn new_call(&mut self, id: &Arc<str>, name: &Arc<str>) -> Call {
-        let asked = self.requested.iter().position(|request| request.id == *id);
-        let request = asked.and_then(|at| self.requested.remove(at));
-        let input = request.map_or_else(|| json!({}), |request| input_of(request.arguments));
-        if std::mem::take(&mut self.round_is_answered) {
-            self.round += 1;
-        }
-        self.calls += 1;
+        let asked = self.requested.iter().position(|asked| asked.request.id == *id);
+        let (input, (number, round)) = match asked.and_then(|at| self.requested.remove(at)) {
+            Some(Asked { request, number, round }) => {
+                (input_of(request.arguments), (number, round))
+            }
+            None => (json!({}), self.next_call()),
+        };
         Call {
             id: id.clone(),
             name: name.clone(),
             input,
             approved: None,
-            number: self.calls,
-            round: self.round,
+            number,
+            round,
             answered_ms: 0,
+            verdict: None,
             runs: false,
+            began_ms: None,
             output: None,
             parked: None,
         }
@@ -373,10 +491,14 @@ impl Turns {
         outcome: Outcome,
     ) {
         let call = self.call(event, id, name);
-        call.output = Some((response.clone(), outcome));
+        let took_ms = call.began_ms.map(|began| event.t_ms.saturating_sub(began));
+        if call.verdict == Some(Judged::Asked) {
+            call.verdict = Some(Judged::NotConfirmed);
+        }
+        call.output = Some(Done { response: response.clone(), outcome, took_ms });
         call.answered_ms = event.t_ms;
         call.runs = false;
-        self.round_is_answered = true;
+        self.round_is_over |= took_ms.is_some();
         // What was said while the tool ran stands before its round.
         let settled = self.entries.iter().rposition(|entry| {
             matches!(&entry.content, Content::Call(call) if call.id == *id && call.output.is_some())
@@ -411,19 +533,39 @@ impl Turns {
         self.settle_at = match self.settle_at {
             _ if !waits => None,
             Some(at) if !told => Some(at),
-            _ => Some(now + SETTLE),
+            _ => Some(now + self.settle),
         };
     }
 
-    /// Why a turn to which the agent said nothing failed, if it did.
+    /// Why a turn failed, if it did: its last reply did, or something went wrong at the provider and
+    /// the agent said nothing.
     fn failure_of_turn(&mut self) -> Option<RuntimeError> {
+        let failure = self.failure.take();
+        match self.outcome {
+            Some(ReplyOutcome::Failed) => {
+                let message = failure.unwrap_or_else(|| REPLY_FAILED.to_owned());
+                return Some(RuntimeError::new(Status::Unavailable, message));
+            }
+            // Some tell of a filter as of an error, too.
+            Some(ReplyOutcome::Blocked | ReplyOutcome::Incomplete) => return None,
+            _ => {}
+        }
         let answered = self.entries.iter().any(|entry| match &entry.content {
             Content::Agent(_) => true,
-            Content::Call(call) => matches!(call.output, Some((_, Outcome::Success))),
+            Content::Call(call) => call.has_succeeded(),
             Content::User { .. } | Content::Settled(_) => false,
         });
-        let message = self.failure.take().filter(|_| !answered)?;
+        let message = failure.filter(|_| !answered)?;
         Some(RuntimeError::new(Status::Unavailable, message))
+    }
+
+    /// Why a turn ended that did not fail.
+    fn reason(&self) -> AgentFinishReason {
+        match self.outcome {
+            Some(ReplyOutcome::Incomplete) => AgentFinishReason::Length,
+            Some(ReplyOutcome::Blocked) => AgentFinishReason::Blocked,
+            _ => AgentFinishReason::Stop,
+        }
     }
 
     fn end(&mut self, reason: &EndReason) {
@@ -431,8 +573,9 @@ impl Turns {
             if let Content::Call(call) = &mut entry.content
                 && call.output.is_none()
             {
-                let output = JsonObject::from_iter([("error".to_owned(), NO_OUTPUT.into())]);
-                call.output = Some((output, Outcome::Cancelled));
+                let response = JsonObject::from_iter([("error".to_owned(), NO_OUTPUT.into())]);
+                let outcome = Outcome::Cancelled;
+                call.output = Some(Done { response, outcome, took_ms: None });
             }
         }
         let error = match (self.phase, reason) {
@@ -458,6 +601,12 @@ impl Turns {
             std::mem::take(&mut self.entries).into_iter().partition(Entry::is_complete);
         self.entries = open;
         let latency_ms = self.latency_ms.take();
+        let reason = match &error {
+            None => self.reason(),
+            Some(error) if error.is_callers_stop() => AgentFinishReason::Aborted,
+            Some(_) => AgentFinishReason::Failed,
+        };
+        self.outcome = None;
         if complete.is_empty() {
             return;
         }
@@ -469,9 +618,13 @@ impl Turns {
             said.latency_ms = latency_ms;
         }
         let waits = complete.iter().any(Entry::waits);
-        let messages = message::messages(complete);
+        let reason = match reason {
+            AgentFinishReason::Stop if waits => AgentFinishReason::Interrupted,
+            other => other,
+        };
+        let messages = message::messages(complete, self.usage.take());
         self.committed = self.number;
-        self.finished.push_back(Finished { turn: self.number, messages, waits, error });
+        self.finished.push_back(Finished { turn: self.number, messages, reason, error });
     }
 }
 
@@ -486,6 +639,12 @@ impl Entry {
 
     fn runs(&self) -> bool {
         matches!(&self.content, Content::Call(call) if call.runs)
+    }
+}
+
+impl Call {
+    fn has_succeeded(&self) -> bool {
+        matches!(&self.output, Some(done) if done.outcome == Outcome::Success)
     }
 }
 

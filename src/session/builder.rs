@@ -6,21 +6,26 @@ use std::{
         Arc,
         atomic::{AtomicU32, Ordering},
     },
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
-use antiphon_agent::{Authorizer, Caller, InMemory, Memory, Parking, Tool, ToolRegistry};
+use antiphon_agent::{
+    AgentStreamChunk, Authorizer, Caller, InMemory, Memory, Parking, Tool, ToolRegistry,
+};
 use antiphon_audio::AudioSink;
 use antiphon_live::{LiveConfig, LiveProvider};
 
 use super::{
-    AgentSession, BargeIn, Callbacks, HistoryLimits, LifecycleHooks, NoCallbacks, NoHooks,
-    ReconnectPolicy, SessionLimits, StartError,
+    AgentSession, BargeIn, Callbacks, HistoryLimits, LifecycleHooks, MemoryScope, NoCallbacks,
+    NoHooks, OnHangup, ReconnectPolicy, SessionLimits, StartError, Summarizer,
     fallback::Candidate,
     hand_off::{SessionAgent, Team},
     journal::{Brought, Link, LinkSettings, MakeLink},
     shared::Parts,
 };
+
+/// How long a summary may take, unless the host says otherwise.
+const SUMMARIZE_WITHIN: Duration = Duration::from_secs(5);
 
 /// Builds an [`AgentSession`].
 pub struct SessionBuilder {
@@ -32,6 +37,7 @@ pub struct SessionBuilder {
     hooks: Option<Arc<dyn LifecycleHooks>>,
     callbacks: Option<Arc<dyn Callbacks>>,
     memory: Option<Arc<dyn Memory>>,
+    memory_scope: MemoryScope,
     sink: Option<Box<dyn AudioSink>>,
     limits: SessionLimits,
     reconnect: ReconnectPolicy,
@@ -56,6 +62,7 @@ impl SessionBuilder {
             hooks: None,
             callbacks: None,
             memory: None,
+            memory_scope: MemoryScope::default(),
             sink: None,
             limits: SessionLimits::default(),
             reconnect: ReconnectPolicy::default(),
@@ -64,7 +71,7 @@ impl SessionBuilder {
             caller: None,
             team: Team::default(),
             agent: None,
-            linked: LinkSettings::default(),
+            linked: LinkSettings { summarize_within: SUMMARIZE_WITHIN, ..LinkSettings::default() },
             parking: Parking::default(),
             link: None,
         }
@@ -111,6 +118,12 @@ impl SessionBuilder {
     /// Sets the memory.
     pub fn memory(mut self, memory: Arc<dyn Memory>) -> Self {
         self.memory = Some(memory);
+        self
+    }
+
+    /// Sets whose memory hooks, policies and tools see. Default: the session's own.
+    pub fn memory_scope(mut self, scope: MemoryScope) -> Self {
+        self.memory_scope = scope;
         self
     }
 
@@ -199,6 +212,41 @@ impl SessionBuilder {
         self
     }
 
+    /// Has what the model is not told of a long conversation put into a few words, which become part
+    /// of its instructions. Asked when a session starts that resumes one.
+    pub fn summarizer(mut self, summarizer: impl Summarizer) -> Self {
+        self.linked.summarizer = Some(Arc::new(summarizer));
+        self
+    }
+
+    /// Sets how long the summarizer may take; starting waits for it. Then the conversation is cut
+    /// without a summary. Default: 5 seconds.
+    pub fn summarize_within(mut self, within: Duration) -> Self {
+        self.linked.summarize_within = within;
+        self
+    }
+
+    /// Has `client` called with what a client of the agent that is linked is streamed while turns go
+    /// on: the agent's words as they are generated, outputs of tools, artifacts, patches of the custom
+    /// state, the end of each turn. All of it passes the agent's transforms; one that fails ends the
+    /// session. It is called on a task of its own: a client that is far behind loses words, which
+    /// [`SessionStats::agent_chunks_dropped`](super::SessionStats::agent_chunks_dropped) counts, and
+    /// nothing else waits for it.
+    pub fn agent_stream(
+        mut self,
+        client: impl Fn(AgentStreamChunk) + Send + Sync + 'static,
+    ) -> Self {
+        self.linked.client = Some(Arc::new(client));
+        self
+    }
+
+    /// Sets what becomes of the running turn of the agent that is linked when the caller hangs up.
+    /// Default: it is aborted.
+    pub fn on_hangup(mut self, on_hangup: OnHangup) -> Self {
+        self.linked.on_hangup = on_hangup;
+        self
+    }
+
     /// Links an agent, in the place of the one before.
     pub(crate) fn link(mut self, agent: MakeLink) -> Self {
         self.agent = Some(agent);
@@ -206,7 +254,8 @@ impl SessionBuilder {
     }
 
     /// The session, not yet started. [`StartError::InvalidConfig`] for a tool that cannot be
-    /// registered, for an empty session id, and for an agent that cannot be linked.
+    /// registered, for an empty session id, for an agent that cannot be linked, and for the memory of a
+    /// caller who is not named.
     pub fn build(mut self) -> Result<AgentSession, StartError> {
         let registry = self.registry.get_or_insert_default().clone();
         for tool in std::mem::take(&mut self.tools) {
@@ -217,8 +266,13 @@ impl SessionBuilder {
         if self.session_id.as_ref().is_some_and(|id| id.is_empty()) {
             return Err(StartError::InvalidConfig("the session id is empty".into()));
         }
+        if self.memory_scope == MemoryScope::Caller && self.caller.is_none() {
+            let what = "the memory is to be the caller's, and nobody is named: see caller";
+            return Err(StartError::InvalidConfig(what.into()));
+        }
         match self.agent.take() {
             Some(agent) => {
+                self.linked.settle = self.limits.turn_settle;
                 let link = agent(self.linked.clone());
                 let brought = link.bring(self.policy.take())?;
                 self.take_in(brought)?;
@@ -226,6 +280,10 @@ impl SessionBuilder {
             }
             None if self.linked.snapshot_id.is_some() => {
                 let what = "a snapshot is resumed by its agent: link one";
+                return Err(StartError::InvalidConfig(what.into()));
+            }
+            None if self.linked.on_hangup == OnHangup::Detach => {
+                let what = "work is left in the background of an agent: link one";
                 return Err(StartError::InvalidConfig(what.into()));
             }
             None => {}
@@ -280,6 +338,7 @@ impl SessionBuilder {
             policy: self.policy,
             registry: self.registry.unwrap_or_default(),
             memory: self.memory.unwrap_or_else(|| Arc::new(InMemory::new())),
+            memory_scope: self.memory_scope,
             session_id: self.session_id.unwrap_or_else(random_id),
             sink: self.sink,
             limits: self.limits,

@@ -53,6 +53,10 @@ pub struct SessionLimits {
     /// or transcript; when 30 seconds later nothing has come, what waits for its end goes ahead.
     /// Default: 900 ms.
     pub settle: Duration,
+    /// With an agent linked: how long a turn that is over waits for the user's words, and, after its
+    /// audio should have ended, for the sink's word that it was heard. Then it is committed without.
+    /// Default: 5 seconds.
+    pub turn_settle: Duration,
     /// Without any event after the user's turn, `stalled` is told. Default: 10 seconds.
     pub stall: Duration,
     /// What is done about that. Default: [`OnStall::Tell`].
@@ -86,6 +90,9 @@ pub struct SessionLimits {
     /// How long a hook may take before it is given up; one that blocks its thread is waited for
     /// all the same. Default: 30 seconds.
     pub hook: Duration,
+    /// How long work may take that a caller left behind by hanging up ([`OnHangup::Detach`]); then it
+    /// is aborted. Default: 15 minutes.
+    pub detached: Duration,
     /// How long closing may take. Default: 3 seconds.
     pub close: Duration,
     /// Commands that may wait for the session's task. Default: 256.
@@ -102,6 +109,7 @@ impl Default for SessionLimits {
             gap_audio: Duration::from_secs(30),
             reply_audio: Duration::from_secs(120),
             settle: Duration::from_millis(900),
+            turn_settle: Duration::from_secs(5),
             stall: Duration::from_secs(10),
             on_stall: OnStall::Tell,
             reply_start: Duration::from_secs(10),
@@ -115,6 +123,7 @@ impl Default for SessionLimits {
             confirm: Duration::from_secs(60),
             host_tool: Duration::from_secs(120),
             hook: Duration::from_secs(30),
+            detached: Duration::from_secs(15 * 60),
             close: Duration::from_secs(3),
             commands: 256,
             events: 512,
@@ -174,8 +183,9 @@ impl SayOptions {
 }
 
 /// How much of a long conversation a speech model is told when a session resumes it: the newest
-/// messages and rounds of tools that are within both bounds, beginning with words of the user. A round
-/// of tools is told whole or not at all. What is left out stays in the history of the agent.
+/// messages and rounds of tools that are within all bounds, beginning with words of the user. A round
+/// of tools is told whole or not at all. What is left out stays in the history of the agent; a
+/// [`SessionBuilder::summarizer`](super::SessionBuilder::summarizer) puts it into a few words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HistoryLimits {
@@ -183,19 +193,65 @@ pub struct HistoryLimits {
     pub items: usize,
     /// How many tokens of text, of which each is reckoned as four bytes. Default: 8,000.
     pub tokens: usize,
+    /// How many of the newest turns, each of which begins with words of the user. Default: any number.
+    pub turns: usize,
 }
 
 impl Default for HistoryLimits {
     fn default() -> Self {
-        Self { items: 160, tokens: 8_000 }
+        Self::new(160, 8_000)
     }
 }
 
 impl HistoryLimits {
     /// At most so many messages and calls, and tokens.
     pub const fn new(items: usize, tokens: usize) -> Self {
-        Self { items, tokens }
+        Self { items, tokens, turns: usize::MAX }
     }
+
+    /// At most so many of the newest turns.
+    pub const fn turns(mut self, turns: usize) -> Self {
+        self.turns = turns;
+        self
+    }
+}
+
+/// Whose memory hooks, policies and tools of a session see. The raw memory keeps keys verbatim:
+/// [`AgentSession::memory`](super::AgentSession::memory).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum MemoryScope {
+    /// The session's own: keys are under `{session_id}/`, or `/{tenant}/{session_id}/` where the caller
+    /// has a tenant.
+    #[default]
+    Session,
+    /// The caller's, which all sessions of the caller share: keys are under `{caller_id}/`, or
+    /// `/{tenant}/{caller_id}/`. Needs a [`SessionBuilder::caller`](super::SessionBuilder::caller).
+    Caller,
+}
+
+/// What becomes of work that is under way when the caller hangs up: the session is stopped, or its
+/// last handle dropped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum OnHangup {
+    /// It is aborted, and what was said and done so far is committed.
+    #[default]
+    Abort,
+    /// It goes on in the background: tools run on, and the model answers to their outputs, with nobody
+    /// to hear it. A pending snapshot stands for it, which
+    /// [`EventKind::Detached`](super::EventKind::Detached) names; by that the work can be waited for,
+    /// looked after and aborted from any process, with the agent's
+    /// [`task`](antiphon_agent::Agent::task). Once all is done the snapshot is what it came to,
+    /// [`EventKind::TurnCommitted`](super::EventKind::TurnCommitted) tells of it, and the session
+    /// ends: waiting for its end is waiting for the work. A process that dies before leaves the
+    /// snapshot to be seen as expired within the agent's
+    /// [`stale_after`](antiphon_agent::RuntimeLimits::stale_after).
+    ///
+    /// Needs an agent whose store tells of changes. Calls that are to be confirmed by the caller are
+    /// refused, and those that the host answers are not answered any more. The work has
+    /// [`SessionLimits::detached`]; bounds on the length of a call and on silence do not hold for it.
+    Detach,
 }
 
 /// How a lost connection is replaced.

@@ -56,6 +56,13 @@ pub enum EventKind {
         #[serde(skip_serializing_if = "Option::is_none")]
         error: Option<String>,
     },
+    /// The caller hung up, and the running turn goes on in the background
+    /// ([`OnHangup::Detach`](super::OnHangup::Detach)). What comes of it is told by
+    /// [`EventKind::TurnCommitted`] with the same snapshot.
+    Detached {
+        /// The snapshot, which is pending until then.
+        snapshot_id: Arc<str>,
+    },
     /// The state changed.
     State {
         /// To this.
@@ -403,6 +410,23 @@ pub struct ResumedFrom {
     /// The ids of calls of which nobody knows how they ended: their process was killed while they ran.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unknown_calls: Vec<Arc<str>>,
+    /// Why it was not told of those in short, where it should have been.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<ResumeNote>,
+}
+
+/// Why a model was told no summary of what was left out:
+/// [`SessionBuilder::summarizer`](super::SessionBuilder::summarizer).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum ResumeNote {
+    /// It did not come in its time.
+    SummaryTimedOut,
+    /// It failed, or panicked; the log says how.
+    SummaryFailed,
+    /// It was empty.
+    SummaryEmpty,
 }
 
 /// How much a model was told of the conversation before.
@@ -414,6 +438,8 @@ pub enum Restored {
     Full,
     /// Its end.
     Cut,
+    /// Its end, and what was before in short, as part of the instructions.
+    Summary,
     /// Its end in short, as part of the instructions: the provider takes no history.
     Digest,
     /// Nothing.
@@ -598,6 +624,9 @@ pub struct SessionStats {
     pub callback_frames_dropped: u64,
     /// Partial transcripts that the callbacks were too slow for.
     pub callback_partials_dropped: u64,
+    /// Chunks of the agent's stream that its client was too slow for
+    /// ([`SessionBuilder::agent_stream`](super::SessionBuilder::agent_stream)).
+    pub agent_chunks_dropped: u64,
     /// Inputs of the session that are missing in its recording, because the disk was too slow.
     pub unrecorded_inputs: u64,
     /// What it took.
@@ -670,6 +699,7 @@ mod tests {
                 items: 12,
                 left_out: 3,
                 unknown_calls: vec!["c0".into()],
+                note: Some(ResumeNote::SummaryTimedOut),
             }),
             EventKind::SessionResumed(_) => EventKind::TurnCommitted {
                 snapshot_id: Some("snapshot".into()),
@@ -677,7 +707,10 @@ mod tests {
                 finish_reason: Some(AgentFinishReason::Stop),
                 error: Some("full".into()),
             },
-            EventKind::TurnCommitted { .. } => EventKind::State { state: SessionState::Listening },
+            EventKind::TurnCommitted { .. } => {
+                EventKind::Detached { snapshot_id: "snapshot".into() }
+            }
+            EventKind::Detached { .. } => EventKind::State { state: SessionState::Listening },
             EventKind::State { .. } => EventKind::SpeechStarted,
             EventKind::SpeechStarted => EventKind::SpeechStopped,
             EventKind::SpeechStopped => EventKind::UserTranscript { text, done: false },
@@ -782,7 +815,7 @@ mod tests {
             assert!(errors.is_empty(), "{line}: {errors:?}");
             seen += 1;
         }
-        assert_eq!(seen, 36);
+        assert_eq!(seen, 37);
     }
 
     #[test]

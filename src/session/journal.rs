@@ -7,18 +7,22 @@
 use std::{
     sync::Arc,
     task::{Context, Poll},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use antiphon_agent::{
-    AgentFinishReason, Authorizer, Caller, InvocationContext, Memory, RuntimeError, Tool,
+    AgentFinishReason, AgentStreamChunk, Authorizer, Caller, InvocationContext, Memory,
+    RuntimeError, Tool,
 };
-use antiphon_live::{Capabilities, HistoryItem, LiveConfig};
-use antiphon_types::ToolCallRequest;
+use antiphon_live::{Capabilities, HistoryItem, LiveConfig, ReplyOutcome};
+use antiphon_types::{ToolCallRequest, Usage};
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use super::{HistoryLimits, ResumedFrom, SessionEvent, StartError, approvals::Waiting};
+use super::{
+    Heard, HistoryLimits, OnHangup, ResumedFrom, SessionEvent, StartError, Summarizer,
+    approvals::Waiting,
+};
 
 /// An agent whose turns the turns of a session are.
 #[async_trait]
@@ -26,6 +30,9 @@ pub(crate) trait Link: Send + Sync {
     /// What the agent brings into the session, or why it cannot be in one. `policy` is the session's
     /// own, which what comes back includes.
     fn bring(&self, policy: Option<Arc<dyn Authorizer>>) -> Result<Brought, StartError>;
+
+    /// Whether work that is under way when the caller hangs up goes on in the background.
+    fn detaches(&self) -> bool;
 
     /// Opens the agent's session for a run.
     async fn open(&self, opening: Opening) -> Result<Opened, RuntimeError>;
@@ -35,12 +42,23 @@ pub(crate) trait Link: Send + Sync {
 pub(crate) type MakeLink = Box<dyn FnOnce(LinkSettings) -> Arc<dyn Link> + Send>;
 
 /// How an agent is linked.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub(crate) struct LinkSettings {
     /// The first run goes on from this one, and not from the session's latest.
     pub(crate) snapshot_id: Option<Arc<str>>,
     pub(crate) history: HistoryLimits,
+    /// Puts what these limits leave out into a few words, and has so long for it.
+    pub(crate) summarizer: Option<Arc<dyn Summarizer>>,
+    pub(crate) summarize_within: Duration,
+    pub(crate) on_hangup: OnHangup,
+    /// Is given what a client of the agent is streamed.
+    pub(crate) client: Option<StreamClient>,
+    /// How long a turn that is over waits for words that are missing.
+    pub(crate) settle: Duration,
 }
+
+/// Takes what a client of an agent is streamed.
+pub(crate) type StreamClient = Arc<dyn Fn(AgentStreamChunk) + Send + Sync>;
 
 /// What an agent brings into a session.
 pub(crate) struct Brought {
@@ -89,6 +107,9 @@ pub(crate) trait Journal: Send {
     /// The model asks for a tool; before anybody judges that.
     fn requested(&mut self, turn: u64, request: &ToolCallRequest);
 
+    /// What the record has beyond what hosts are told.
+    fn note(&mut self, turn: u64, note: &Note, now: Instant);
+
     /// What policy and tools of the present turn know of the agent's session.
     fn context(&mut self) -> InvocationContext;
 
@@ -98,9 +119,84 @@ pub(crate) trait Journal: Send {
     /// The instant that [`Journal::deadline`] named is reached.
     fn timeout(&mut self, now: Instant);
 
-    /// The next turn that was committed, or could not be. `None` after the last one of a session
-    /// whose end was told.
-    fn poll_committed(&mut self, cx: &mut Context<'_>) -> Poll<Option<Committed>>;
+    /// The caller hung up in this turn, and the work is to go on in the background:
+    /// [`Told::Detached`] or [`Told::NotDetached`] says whether it does.
+    fn hang_up(&mut self, turn: u64);
+
+    /// Whether the caller hung up on work: its end is worth waiting for.
+    fn is_left(&self) -> bool;
+
+    /// Chunks for which the client of the agent was too slow.
+    fn dropped(&self) -> u64;
+
+    /// What became of turns, and of work in the background. `None` after the last of a session whose
+    /// end was told.
+    fn poll_told(&mut self, cx: &mut Context<'_>) -> Poll<Option<Told>>;
+}
+
+/// What a journal tells.
+#[derive(Clone, Debug)]
+pub(crate) enum Told {
+    /// A turn was committed, or could not be.
+    Committed(Committed),
+    /// The work of a caller who hung up goes on; this is its pending snapshot.
+    Detached(Arc<str>),
+    /// It cannot, for this reason.
+    NotDetached(String),
+    /// Somebody aborted it.
+    Aborted,
+    /// The agent's invocation cannot go on.
+    Failed,
+}
+
+/// What the record of a turn has beyond what hosts are told.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Note {
+    /// Of the user message that is told next.
+    Utterance(UtteranceNote),
+    /// Of the agent message that is told next.
+    Reply(ReplyNote),
+    /// A reply was cut off before anything of it was heard: no message tells of it.
+    Unheard {
+        reply: ReplyNote,
+        /// All its words.
+        generated: String,
+        heard: Option<Heard>,
+        /// Milliseconds since the session started.
+        t_ms: u64,
+    },
+    /// The provider is done with a reply.
+    ReplyDone {
+        /// `None` where that says nothing of the turn: the reply was cut off before.
+        outcome: Option<ReplyOutcome>,
+        usage: Option<Usage>,
+    },
+}
+
+/// What is known of an utterance of the user.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct UtteranceNote {
+    /// The provider's id.
+    pub(crate) item: Arc<str>,
+    pub(crate) language: Option<Arc<str>>,
+    /// When the speech began and ended, in milliseconds since the session started.
+    pub(crate) start_ms: Option<u64>,
+    pub(crate) end_ms: Option<u64>,
+}
+
+/// What is known of a reply.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct ReplyNote {
+    /// The provider's ids.
+    pub(crate) items: Vec<Arc<str>>,
+}
+
+/// What an engine knows of the agent that is linked.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Linked {
+    /// Work that is under way when the caller hangs up goes on in the background.
+    pub(crate) detaches: bool,
 }
 
 /// What became of a turn that ended.

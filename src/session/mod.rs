@@ -25,6 +25,7 @@ pub mod recording;
 mod shared;
 mod statistics;
 mod stream;
+mod summarizer;
 mod whole;
 
 use std::{
@@ -35,7 +36,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use antiphon_agent::{Authorizer, ExecutorLimits, Memory, ToolExecutor, ToolRegistry};
+use antiphon_agent::{Authorizer, ExecutorLimits, Memory, MemoryError, ToolExecutor, ToolRegistry};
 use antiphon_live::{
     ActivityHandling, Capabilities, LiveCommand, LiveConfig, LiveError, LiveProvider, VoiceActivity,
 };
@@ -50,7 +51,7 @@ use self::{
     driver::{Driver, Start},
     engine::{EngineConfig, HostCommand, LifetimeConfig, NamedProvider, frame_untrusted},
     fallback::Candidate,
-    journal::{Opened, Opening, called_by},
+    journal::{Linked, Opened, Opening, called_by},
     recording::{NewFile, Recording},
     shared::{Parts, Shared},
 };
@@ -60,11 +61,14 @@ pub use self::probe::EngineProbe;
 pub use self::{
     barge_in::{BargeIn, SpeechJudge, UserAudio},
     builder::SessionBuilder,
-    config::{HistoryLimits, IdleConfig, OnStall, ReconnectPolicy, SayOptions, SessionLimits},
+    config::{
+        HistoryLimits, IdleConfig, MemoryScope, OnHangup, OnStall, ReconnectPolicy, SayOptions,
+        SessionLimits,
+    },
     error::{SendError, ShutdownError, StartError},
     events::{
         Confidence, Continuity, EndReason, EndRecord, EventKind, Heard, HostPrompt, HostPromptKind,
-        HostPromptStage, RequestEnd, RequestOrigin, Restored, ResumeCause, ResumedFrom,
+        HostPromptStage, RequestEnd, RequestOrigin, Restored, ResumeCause, ResumeNote, ResumedFrom,
         SessionEvent, SessionState, SessionStats,
     },
     hand_off::SessionAgent,
@@ -72,6 +76,7 @@ pub use self::{
     price::{Cost, PriceTable},
     statistics::TimeStats,
     stream::EventStream,
+    summarizer::Summarizer,
 };
 
 /// A voice session with its tools. A cheap handle: clones share the session; dropping the last
@@ -156,6 +161,7 @@ impl AgentSession {
             first_generation: 1,
             seed,
             lifetime: LifetimeConfig { random: random(), fallbacks },
+            linked: self.shared.link.as_ref().map(|link| Linked { detaches: link.detaches() }),
         };
         let recording = self.new_recording().await?;
         let (started, outcome) = oneshot::channel();
@@ -215,7 +221,8 @@ impl AgentSession {
         self.shared.stop(EndReason::Stopped, None);
     }
 
-    /// Stops and waits: at most `within` for tools, then at most [`SessionLimits::close`] each for
+    /// Stops and waits: as long as it takes for work that is left behind
+    /// ([`OnHangup::Detach`]), else at most `within` for tools, then at most [`SessionLimits::close`] each for
     /// the connection and the hooks. Idempotent; inside the session's own hooks it signals and
     /// returns at once, and the body of a tool that waits here is cancelled by the end it asked
     /// for. On `Err` the session is over all the same.
@@ -259,6 +266,17 @@ impl AgentSession {
     /// The memory, with raw keys.
     pub fn memory(&self) -> Arc<dyn Memory> {
         self.shared.memory.clone()
+    }
+
+    /// The memory as hooks, policies and tools see it: [`SessionBuilder::memory_scope`].
+    pub fn scoped_memory(&self) -> Arc<dyn Memory> {
+        self.shared.scoped_memory()
+    }
+
+    /// Deletes all that the hooks, policies and tools of this session, or of its caller where the
+    /// memory is theirs, have in the memory. Returns how many keys there were.
+    pub async fn forget(&self) -> Result<u64, MemoryError> {
+        self.shared.scoped_memory().forget("").await
     }
 
     /// The state now.

@@ -44,6 +44,7 @@ impl EngineProbe {
             first_generation: 1,
             seed: None,
             lifetime: Default::default(),
+            linked: None,
         };
         let pcm = AudioFormat::pcm16(24_000);
         let capabilities = Arc::new(Capabilities::audio_only(pcm, pcm));

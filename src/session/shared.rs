@@ -19,8 +19,9 @@ use antiphon_types::ToolDefinition;
 use tokio::sync::{oneshot, watch};
 
 use super::{
-    AgentSession, BargeIn, Callbacks, EndReason, EndRecord, LifecycleHooks, ReconnectPolicy,
-    SendError, SessionContext, SessionEvent, SessionLimits, SessionState, SessionStats, StartError,
+    AgentSession, BargeIn, Callbacks, EndReason, EndRecord, LifecycleHooks, MemoryScope,
+    ReconnectPolicy, SendError, SessionContext, SessionEvent, SessionLimits, SessionState,
+    SessionStats, StartError,
     approvals::{ATTENDED, Desk},
     engine::HostCommand,
     fallback::Candidate,
@@ -46,6 +47,7 @@ pub(crate) struct Shared {
     pub(crate) policy: Option<Arc<dyn Authorizer>>,
     pub(crate) registry: Arc<ToolRegistry>,
     pub(crate) memory: Arc<dyn Memory>,
+    memory_scope: MemoryScope,
     pub(crate) caller: Option<Caller>,
     pub(crate) link: Option<Arc<dyn Link>>,
     parking: Parking,
@@ -115,6 +117,7 @@ pub(crate) struct Parts {
     pub(crate) policy: Option<Arc<dyn Authorizer>>,
     pub(crate) registry: Arc<ToolRegistry>,
     pub(crate) memory: Arc<dyn Memory>,
+    pub(crate) memory_scope: MemoryScope,
     pub(crate) session_id: Arc<str>,
     pub(crate) sink: Option<Box<dyn AudioSink>>,
     pub(crate) limits: SessionLimits,
@@ -140,6 +143,7 @@ impl Shared {
             policy: parts.policy,
             registry: parts.registry,
             memory: parts.memory,
+            memory_scope: parts.memory_scope,
             session_id: Mutex::new(parts.session_id),
             caller: parts.caller,
             link: parts.link,
@@ -185,8 +189,15 @@ impl Shared {
 
     /// The memory as tools, policies and hooks see it.
     pub(crate) fn scoped_memory(&self) -> Arc<dyn Memory> {
-        let tenant = self.caller.as_ref().and_then(|caller| caller.scope.as_deref());
-        Arc::new(ScopedMemory::of_tenant(self.memory.clone(), tenant, &self.session_id()))
+        let memory = self.memory.clone();
+        let view = match (self.memory_scope, &self.caller) {
+            (MemoryScope::Caller, Some(caller)) => ScopedMemory::of_caller(memory, caller),
+            (_, caller) => {
+                let tenant = caller.as_ref().and_then(|caller| caller.scope.as_deref());
+                ScopedMemory::of_tenant(memory, tenant, &self.session_id())
+            }
+        };
+        Arc::new(view)
     }
 
     /// How calls wait for a person while the session lives.

@@ -1,5 +1,6 @@
 //! Conversations that are kept in a store.
 
+use antiphon_testkit::openai::{Reply, Rule, Script, Server};
 use serde_json::Value;
 
 use crate::program::{Program, Run};
@@ -41,4 +42,112 @@ fn a_conversation_goes_on_where_it_was_left_or_from_any_turn_before() {
     let run = talk("hello", &["--resume", "nowhere"]).in_folder_of(run).run();
     assert_eq!(run.status, 2, "{}", run.stderr);
     assert!(run.stderr.contains("nowhere"), "{}", run.stderr);
+}
+
+/// What one connection told the server before it asked for the first reply.
+fn told_before_the_first_reply(events: &[Value]) -> Vec<String> {
+    let asked = events.iter().position(|event| event["type"] == "response.create").unwrap();
+    events[..asked]
+        .iter()
+        .filter(|event| event["type"] == "conversation.item.create")
+        .map(|event| {
+            let item = &event["item"];
+            match item["type"].as_str().unwrap() {
+                "message" => {
+                    format!("{}: {}", text(item, "role"), text(&item["content"][0], "text"))
+                }
+                "function_call" => format!("? {}", text(item, "name")),
+                "function_call_output" => "!".to_owned(),
+                other => panic!("{other}"),
+            }
+        })
+        .collect()
+}
+
+#[test]
+fn a_conversation_goes_from_one_provider_to_another_and_back() {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let server = Server::new(
+        Script::auto()
+            .reply(Rule::on_text("Anna", Reply::spoken("Hello Anna.", 100)))
+            .reply(Rule::always(Reply::spoken("I was there, too.", 100))),
+    );
+    let serving = runtime.block_on(server.listen(None)).unwrap();
+    let openai = |text: &str| {
+        let arguments = ["talk", "--events", "json", "--provider", "openai", "--output", "none"];
+        Program::new(arguments)
+            .args(["--url", serving.url(), "--store", "turns.db", "--text", text])
+            .environment("OPENAI_API_KEY", "sk-test")
+    };
+    let run = openai("My name is Anna.").run().ok();
+    let (first, _) = committed(&run);
+    let run = talk("what time is it", &["--resume-latest"]).in_folder_of(run).run().ok();
+    let resumed = run.one("session_resumed");
+    assert_eq!((text(resumed, "snapshot_id"), &resumed["items"]), (first, &Value::from(2)));
+    let answer = format!("assistant: {}", run.said()[0]);
+    let (second, _) = committed(&run);
+    let before = server.client_events().len();
+    let run = openai("And who was there?").args(["--resume-latest"]).in_folder_of(run).run().ok();
+    assert_eq!(committed(&run).1, Some(second));
+    assert_eq!(run.said(), ["I was there, too."]);
+    let expected = [
+        "user: My name is Anna.",
+        "assistant: Hello Anna.",
+        "user: what time is it",
+        "? clock",
+        "!",
+        answer.as_str(),
+        "user: And who was there?",
+    ];
+    assert_eq!(told_before_the_first_reply(&server.client_events()[before..]), expected);
+    assert_eq!(server.failures(), Vec::<String>::new());
+}
+
+/// A tool that runs until it may end.
+#[cfg(unix)]
+const SLOW: &str = r#"[{
+    "name": "bake",
+    "description": "Bakes a cake.",
+    "phrases": ["bake a cake"],
+    "answer": "The cake is done.",
+    "command": ["sh", "-c", "until test -e done; do sleep 0.05; done; echo '{}'"],
+    "timeout_ms": 60000
+}]"#;
+
+#[cfg(unix)]
+fn bakes() -> Program {
+    let arguments = ["talk", "--events", "json", "--output", "none", "--text", "bake a cake"];
+    Program::new(arguments)
+        .args(["--store", "turns.db", "--on-hangup", "detach", "--tools", "tools.json"])
+        .file("tools.json", SLOW)
+}
+
+#[cfg(unix)]
+#[test]
+fn who_hangs_up_on_work_finds_it_done() {
+    let mut running = bakes().spawn();
+    running.event("tool_call");
+    running.interrupt();
+    let id = text(&running.event("detached"), "snapshot_id");
+    let shown = running.beside(["snapshots", "show", id.as_str(), "--json", "--store", "turns.db"]);
+    assert!(shown.contains("\"pending\""), "{shown}");
+    std::fs::write(running.folder.path().join("done"), "").unwrap();
+    let run = running.wait().ok();
+    assert_eq!(committed(&run).0, id);
+    assert_eq!(run.one("turn_committed")["finish_reason"], "stop");
+}
+
+#[cfg(unix)]
+#[test]
+fn work_that_was_left_is_aborted_from_another_process() {
+    let mut running = bakes().spawn();
+    running.event("tool_call");
+    running.interrupt();
+    let id = text(&running.event("detached"), "snapshot_id");
+    running.beside(["snapshots", "abort", id.as_str(), "--store", "turns.db"]);
+    let run = running.wait().ok();
+    assert_eq!(committed(&run).0, id);
+    assert_eq!(run.one("turn_committed")["finish_reason"], "aborted");
+    assert_eq!(run.one("tool_result")["outcome"], "cancelled");
 }

@@ -1,8 +1,9 @@
 //! The program under test.
 
 use std::{
+    io::{BufRead, BufReader, Lines},
     path::{Path, PathBuf},
-    process::{Command, Output, Stdio},
+    process::{Child, ChildStdout, Command, Output, Stdio},
 };
 
 use serde_json::Value;
@@ -12,6 +13,15 @@ use tempfile::TempDir;
 pub struct Program {
     pub folder: TempDir,
     arguments: Vec<String>,
+    environment: Vec<(String, String)>,
+}
+
+/// A run that goes on.
+pub struct Running {
+    pub folder: TempDir,
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+    stdout: String,
 }
 
 /// What came of it.
@@ -32,7 +42,7 @@ impl Program {
 
     pub fn new<S: AsRef<str>>(arguments: impl IntoIterator<Item = S>) -> Self {
         let arguments = arguments.into_iter().map(|text| text.as_ref().to_owned()).collect();
-        Self { folder: tempfile::tempdir().unwrap(), arguments }
+        Self { folder: tempfile::tempdir().unwrap(), arguments, environment: Vec::new() }
     }
 
     /// Works in the folder of an earlier run.
@@ -43,6 +53,11 @@ impl Program {
 
     pub fn args<S: AsRef<str>>(mut self, arguments: impl IntoIterator<Item = S>) -> Self {
         self.arguments.extend(arguments.into_iter().map(|text| text.as_ref().to_owned()));
+        self
+    }
+
+    pub fn environment(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
         self
     }
 
@@ -87,6 +102,13 @@ impl Program {
         Run::new(output, self.folder)
     }
 
+    /// Begins a run. Its standard error goes where that of the test goes.
+    pub fn spawn(self) -> Running {
+        let mut child = self.command().stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Running { folder: self.folder, child, lines, stdout: String::new() }
+    }
+
     fn output(&self) -> Output {
         self.command().output().unwrap()
     }
@@ -97,8 +119,52 @@ impl Program {
             .args(&self.arguments)
             .current_dir(self.folder.path())
             .env_remove("RUST_LOG")
+            .envs(self.environment.iter().cloned())
             .stdin(Stdio::null());
         command
+    }
+}
+
+impl Running {
+    /// The next event of a type.
+    #[track_caller]
+    pub fn event(&mut self, kind: &str) -> Value {
+        for line in self.lines.by_ref() {
+            let line = line.unwrap();
+            self.stdout.push_str(&line);
+            self.stdout.push('\n');
+            let event: Value = serde_json::from_str(&line).unwrap_or_default();
+            if event["type"] == kind {
+                return event;
+            }
+        }
+        panic!("no {kind} in:\n{}", self.stdout)
+    }
+
+    /// Ctrl-C.
+    pub fn interrupt(&self) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    }
+
+    /// What another run in the same folder says.
+    #[track_caller]
+    pub fn beside<const N: usize>(&self, arguments: [&str; N]) -> String {
+        let mut other = Command::new(env!("CARGO_BIN_EXE_antiphon"));
+        let output = other.args(arguments).current_dir(self.folder.path()).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Waits for its end.
+    pub fn wait(mut self) -> Run {
+        for line in &mut self.lines {
+            self.stdout.push_str(&line.unwrap());
+            self.stdout.push('\n');
+        }
+        let status = self.child.wait().unwrap();
+        let output = Output { status, stdout: self.stdout.into_bytes(), stderr: Vec::new() };
+        Run::new(output, self.folder)
     }
 }
 

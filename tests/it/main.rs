@@ -12,6 +12,7 @@ mod conversation;
 mod fixed;
 mod lifetime;
 mod link;
+mod memory;
 #[cfg(feature = "openai")]
 mod openai;
 #[cfg(feature = "openai")]

@@ -96,8 +96,8 @@ mod wire_object;
 
 pub use agent::{
     Agent, AgentAction, AgentBuilder, AgentConnection, AgentFunc, AgentHandle, CompanionAction,
-    Invocation, Invoke, OnStoreStall, OpenTurn, Registry, Responder, RunError, RuntimeLimits,
-    SealedTurn, SessionRunner, Settled, TurnFailure, Voice, validate_input,
+    Invocation, InvocationStream, Invoke, OnStoreStall, OpenTurn, Registry, Responder, RunError,
+    RuntimeLimits, SealedTurn, SessionRunner, Settled, TurnFailure, Voice, validate_input,
     validate_resume_against_history,
 };
 pub use antiphon_types as types;

@@ -239,8 +239,10 @@ pub enum ReplyOutcome {
     Cancelled,
     /// The provider stopped it because the user spoke.
     Interrupted,
-    /// It ran into a bound: tokens, content filter.
+    /// It ran into a bound on its length.
     Incomplete,
+    /// A filter stopped it.
+    Blocked,
     /// It failed.
     Failed,
 }
@@ -316,4 +318,7 @@ pub struct SpeakerInfo {
     pub display_name: Option<Arc<str>>,
     /// How sure the provider is, 0 to 1.
     pub confidence: Option<f32>,
+    /// The language that was spoken, as a BCP 47 tag such as `en`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub language: Option<Arc<str>>,
 }

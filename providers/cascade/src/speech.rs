@@ -51,12 +51,20 @@ pub struct Transcript {
     /// What else may have been said, the likeliest first: for models that can tell from what is
     /// asked of them which reading makes sense. None for partial results.
     pub alternatives: Vec<Alternative>,
+    /// The language that was spoken, where the recogniser knows: a BCP 47 tag.
+    pub language: Option<Arc<str>>,
 }
 
 impl Transcript {
     /// These words.
     pub fn new(text: impl Into<String>) -> Self {
-        Self { text: text.into(), alternatives: Vec::new() }
+        Self { text: text.into(), ..Self::default() }
+    }
+
+    /// These words, in this language.
+    pub fn language(mut self, language: impl Into<Arc<str>>) -> Self {
+        self.language = Some(language.into());
+        self
     }
 
     /// This and what was said after it, as one. Of what else may have been said, the likeliest stay.
@@ -75,7 +83,8 @@ impl Transcript {
                 .collect();
         alternatives.sort_by(|a, b| b.log_ratio.total_cmp(&a.log_ratio));
         alternatives.truncate(MOST_ALTERNATIVES);
-        Self { text: joined(&self.text, &after.text), alternatives }
+        let text = joined(&self.text, &after.text);
+        Self { text, alternatives, language: self.language.or(after.language) }
     }
 }
 

@@ -92,6 +92,9 @@ pub struct TalkArguments {
     /// Goes on from the latest snapshot in the store.
     #[arg(long, requires = "store", conflicts_with = "resume")]
     pub resume_latest: bool,
+    /// What becomes of a turn that is under way when you hang up (Ctrl-C).
+    #[arg(long, value_enum, default_value_t, requires = "store")]
+    pub on_hangup: HangUp,
     /// How to print what happens.
     #[arg(long, value_enum, default_value_t)]
     pub events: EventFormat,
@@ -390,9 +393,20 @@ Without --input and --text it uses microphone and loudspeaker when there are any
 that come with the program, with the answers in antiphon-talk.wav.
 
 With --store each turn is told as `committed ID` once its snapshot would survive the loss of power; \
-`antiphon snapshots` shows them, and `--resume` goes on from any.
+`antiphon snapshots` shows them, and `--resume` goes on from any. With --on-hangup detach the first \
+Ctrl-C leaves the running turn to be finished under a pending snapshot, for which the program stays; \
+the second ends the program, and the snapshot is seen as expired soon after.
 
 Exit status: 0 after an ordinary end, 2 for wrong usage, 1 otherwise.";
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum HangUp {
+    /// It is aborted.
+    #[default]
+    Abort,
+    /// It goes on in the background until it is done; `antiphon snapshots abort` stops it.
+    Detach,
+}
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Provider {

@@ -5,28 +5,57 @@ use std::sync::Arc;
 use antiphon_agent::{
     Message, Outcome, Part, Role,
     ledger::{LEDGER, parked_request},
-    types::JsonObject,
+    types::{JsonObject, Usage},
 };
 use serde_json::{Value, json};
 
-use super::{Call, Content, Entry, Said};
+use super::{Call, Content, Done, Entry, Judged, Said};
+use crate::session::journal::UtteranceNote;
 
-/// The key of the metadata that a voice session leaves, an object, on messages and parts.
+/// The one key of the metadata that a voice session leaves, an object, on messages and parts. Its
+/// members are listed in `docs/voice-record.md`. What is not known is left out. Times called `_ms` with
+/// a start or an end, and `t_ms`, are milliseconds since the session started.
 ///
-/// On every message: `turn` (of the session, from 1; 0 before the first), `t_ms` (milliseconds since
-/// the session started) and, where the turn was committed before this was told, `late: true`. On what
-/// the agent said: `provider`, `model`, `agent` (the name of whom the conversation was handed over to; of
-/// the agent that is linked there is none), `interrupted`, `generated` (all the words, where they are more
-/// than were heard), of spoken words `began_ms`, `heard_ms` and `generated_ms` with `confidence` and
-/// `error_ms` (see [`Heard`](crate::session::Heard)) and, on the first words of a turn, `latency_ms` (from the end of
-/// the user's speech to the first sound). On a message that asks for tools: `provider`, `model` and `agent`.
+/// On every message:
+///
+/// | member | what |
+/// |---|---|
+/// | `turn` | the turn of the session, from 1; 0 before the first |
+/// | `t_ms` | when it was complete |
+/// | `late` | `true` where the turn was committed before this was told |
+/// | `items` | the provider's ids of what was said |
+/// | `usage` | on the last message of a commit: the [`Usage`] of all replies since the commit before |
+///
+/// On what the user said:
+///
+/// | member | what |
+/// |---|---|
+/// | `language` | a BCP 47 tag, where the provider tells |
+/// | `audio_start_ms`, `audio_end_ms` | when the user began and stopped to speak |
+///
+/// On what the agent said, and on a message that asks for tools, `provider`, `model` and `agent` (the name
+/// of whom the conversation was handed over to; of the agent that is linked there is none). On what the
+/// agent said:
+///
+/// | member | what |
+/// |---|---|
+/// | `interrupted` | whether it was cut off |
+/// | `generated` | all the words, where they are more than were heard |
+/// | `began_ms` | when its first audio was handed over |
+/// | `heard_ms`, `generated_ms` | how much audio was heard, and how much there was |
+/// | `confidence`, `error_ms` | how that is known: see [`Heard`](crate::session::Heard) |
+/// | `latency_ms` | on the first words of a turn: from the end of the user's speech to the first sound |
 ///
 /// A call that waits for a person is asked for by the last message of its turn, without an output; see
-/// [`LEDGER`]. On a part that asks for a tool: `args`, the arguments that were approved, where the policy changed
-/// them. On a part with a tool's output: `outcome`, how the call ended. On a text part that nobody
+/// [`LEDGER`]. On a part that asks for a tool: `verdict` (`allow`, `allow_with`, `deny`, `confirmed`,
+/// `not_confirmed`, `ask`; missing where nobody was asked) and `args`, the arguments that were approved, where
+/// they are others. On a part with a tool's output: `outcome`, how the call ended (see
+/// [`Outcome`](antiphon_agent::Outcome)), and `took_ms`, how long it ran. On a text part that nobody
 /// said: `note: "interrupted"`.
 pub const VOICE: &str = "voice";
 
+/// What the history says of a reply that was cut off before anything of it was heard.
+const NOTHING_HEARD: &str = "[The reply was cut off before the user heard any of it.]";
 /// What the history says of a reply that was cut off, to whoever reads on.
 const UNHEARD: &str = " [The reply was cut off here: the user did not hear the rest.]";
 
@@ -73,8 +102,8 @@ pub(in crate::link) fn is_note(part: &Part) -> bool {
     part.metadata_entry(VOICE).is_some_and(|voice| voice.get("note").is_some())
 }
 
-/// The messages of entries that are complete.
-pub(super) fn messages(entries: Vec<Entry>) -> Vec<Message> {
+/// The messages of entries that are complete. `usage`: what was used up for them, as far as told.
+pub(super) fn messages(entries: Vec<Entry>, usage: Option<Usage>) -> Vec<Message> {
     let mut messages = Vec::with_capacity(entries.len() + 1);
     let mut round: Vec<(JsonObject, Speaker, Call)> = Vec::new();
     // They end the turn, so that a client of the agent can resume it there.
@@ -92,11 +121,11 @@ pub(super) fn messages(entries: Vec<Entry>) -> Vec<Message> {
                 if round.last().is_some_and(|(_, _, last)| last.round != call.round) {
                     round_messages(&mut round, &mut messages);
                 }
-                round.push((place, speaker, call));
+                round.push((place, speaker, *call));
             }
-            Content::User { text } => {
+            Content::User { text, noted } => {
                 round_messages(&mut round, &mut messages);
-                messages.push(Message::user(text).with_metadata(voice(place)));
+                messages.push(user_message(text, noted, place));
             }
             Content::Agent(said) => {
                 round_messages(&mut round, &mut messages);
@@ -106,6 +135,12 @@ pub(super) fn messages(entries: Vec<Entry>) -> Vec<Message> {
     }
     round_messages(&mut round, &mut messages);
     messages.extend(parked_message(parked));
+    if let (Some(usage), Some(last)) = (usage, messages.last_mut()) {
+        let noted = last.metadata.as_mut().and_then(|all| all.get_mut(VOICE));
+        if let Some(noted) = noted.and_then(Value::as_object_mut) {
+            noted.insert("usage".into(), json!(usage));
+        }
+    }
     messages
 }
 
@@ -116,12 +151,12 @@ fn parked_message(parked: Vec<Entry>) -> Option<Message> {
     spoken_by(&mut asked_at, &first.speaker);
     let requests = parked.into_iter().filter_map(|entry| {
         let Content::Call(call) = entry.content else { return None };
-        let Call { id, name, input, approved, output, parked, .. } = call;
-        let (parked, (waiting, _)) = (parked?, output?);
-        let mut request = Part::tool_request(name, Some(id), input);
-        if let Some(args) = approved {
-            request = request.with_metadata_entry(VOICE, json!({ "args": args }));
-        }
+        let Call { id, name, input, approved, verdict, output, parked, .. } = *call;
+        let (parked, waiting) = (parked?, output?.response);
+        let mut noted = JsonObject::new();
+        insert(&mut noted, "verdict", verdict.and_then(name_of));
+        insert(&mut noted, "args", approved.map(Value::Object));
+        let request = with_note(Part::tool_request(name, Some(id), input), noted);
         Some(parked_request(request, &parked.key, &parked.question, Value::Object(waiting)))
     });
     Some(Message::new(Role::Model, requests.collect()).with_metadata(voice(asked_at)))
@@ -150,23 +185,33 @@ fn place(entry: &Entry) -> JsonObject {
     place
 }
 
+fn user_message(text: String, noted: Option<UtteranceNote>, mut place: JsonObject) -> Message {
+    if let Some(UtteranceNote { item, language, start_ms, end_ms }) = noted {
+        place.insert("items".into(), json!([item]));
+        insert(&mut place, "language", language.as_deref());
+        insert(&mut place, "audio_start_ms", start_ms);
+        insert(&mut place, "audio_end_ms", end_ms);
+    }
+    Message::user(text).with_metadata(voice(place))
+}
+
 fn said_message(said: Said, mut place: JsonObject, speaker: &Speaker) -> Message {
-    let mut parts = vec![Part::text(said.text)];
-    if said.interrupted {
-        let note = json!({ "note": "interrupted" });
-        parts.push(Part::text(UNHEARD).with_metadata_entry(VOICE, note));
+    let note = |text| Part::text(text).with_metadata_entry(VOICE, json!({ "note": "interrupted" }));
+    let parts = match (said.text.is_empty(), said.interrupted) {
+        (true, _) => vec![note(NOTHING_HEARD)],
+        (false, true) => vec![Part::text(said.text), note(UNHEARD)],
+        (false, false) => vec![Part::text(said.text)],
+    };
+    if let Some(noted) = said.noted {
+        place.insert("items".into(), json!(noted.items));
     }
     place.insert("interrupted".into(), said.interrupted.into());
-    if let Some(generated) = said.generated {
-        place.insert("generated".into(), generated.into());
-    }
+    insert(&mut place, "generated", said.generated);
     if let Some(heard) = said.heard {
         let heard = serde_json::to_value(heard).unwrap_or_default();
         place.extend(heard.as_object().cloned().unwrap_or_default());
     }
-    if let Some(latency) = said.latency_ms {
-        place.insert("latency_ms".into(), latency.into());
-    }
+    insert(&mut place, "latency_ms", said.latency_ms);
     spoken_by(&mut place, speaker);
     Message::new(Role::Model, parts).with_metadata(voice(place))
 }
@@ -180,21 +225,44 @@ fn round_messages(round: &mut Vec<(JsonObject, Speaker, Call)>, messages: &mut V
     spoken_by(&mut asked_at, speaker);
     let (mut requests, mut outputs) = (Vec::new(), Vec::new());
     for (_, _, call) in round.drain(..) {
-        let Call { id, name, input, approved, output, .. } = call;
-        let mut request = Part::tool_request(name.clone(), Some(id.clone()), input);
-        if let Some(args) = approved {
-            request = request.with_metadata_entry(VOICE, json!({ "args": args }));
-        }
-        requests.push(request);
-        let Some((response, outcome)) = output else { continue };
-        let outcome = serde_json::to_value(outcome).unwrap_or_default();
-        outputs.push(
-            Part::tool_response(name, Some(id), Value::Object(response))
-                .with_metadata_entry(VOICE, json!({ "outcome": outcome })),
-        );
+        let Call { id, name, input, approved, verdict, output, .. } = call;
+        let mut noted = JsonObject::new();
+        insert(&mut noted, "verdict", verdict.and_then(name_of));
+        insert(&mut noted, "args", approved.map(Value::Object));
+        let request = Part::tool_request(name.clone(), Some(id.clone()), input);
+        requests.push(with_note(request, noted));
+        let Some(Done { response, outcome, took_ms }) = output else { continue };
+        let mut noted = JsonObject::new();
+        noted.insert("outcome".into(), json!(outcome));
+        insert(&mut noted, "took_ms", took_ms);
+        outputs
+            .push(with_note(Part::tool_response(name, Some(id), Value::Object(response)), noted));
     }
     messages.push(Message::new(Role::Model, requests).with_metadata(voice(asked_at)));
     messages.push(Message::new(Role::Tool, outputs).with_metadata(voice(answered_at)));
+}
+
+/// A verdict as the record names it; `None` where there is none yet.
+fn name_of(verdict: Judged) -> Option<&'static str> {
+    match verdict {
+        Judged::Allowed => Some("allow"),
+        Judged::AllowedWith => Some("allow_with"),
+        Judged::Denied => Some("deny"),
+        Judged::Confirmed => Some("confirmed"),
+        Judged::NotConfirmed => Some("not_confirmed"),
+        Judged::Parked => Some("ask"),
+        Judged::Asked => None,
+    }
+}
+
+fn with_note(part: Part, noted: JsonObject) -> Part {
+    if noted.is_empty() { part } else { part.with_metadata_entry(VOICE, Value::Object(noted)) }
+}
+
+fn insert(place: &mut JsonObject, key: &str, value: Option<impl Into<Value>>) {
+    if let Some(value) = value {
+        place.insert(key.to_owned(), value.into());
+    }
 }
 
 fn spoken_by(place: &mut JsonObject, speaker: &Speaker) {

@@ -14,7 +14,8 @@ struct Told {
 
 impl Told {
     fn new() -> Self {
-        let mut told = Self { turns: Turns::new(true), now: Instant::now(), t_ms: 0 };
+        let mut told =
+            Self { turns: Turns::new(true, Duration::from_secs(5)), now: Instant::now(), t_ms: 0 };
         let (session_id, provider, model) = ("s".into(), "scripted".into(), "m-1".into());
         told.tell(0, EventKind::SessionStarted { session_id, provider, model });
         told
@@ -23,6 +24,11 @@ impl Told {
     fn tell(&mut self, turn: u64, kind: EventKind) -> &mut Self {
         let event = SessionEvent { t_ms: self.t_ms, epoch: 1, turn, kind };
         self.turns.handle(&event, self.now);
+        self
+    }
+
+    fn note(&mut self, turn: u64, note: Note) -> &mut Self {
+        self.turns.note(turn, &note, self.now);
         self
     }
 
@@ -228,7 +234,8 @@ fn the_history_has_the_models_own_arguments_and_those_that_were_approved() {
     let commit = told.turns.poll().unwrap();
     let request = &commit.messages[1].content[0];
     assert_eq!(request.as_tool_request().unwrap().input, Some(json!({ "amount": 500 })));
-    assert_eq!(request.metadata_entry(VOICE).unwrap(), &json!({ "args": { "amount": 100 } }));
+    let noted = json!({ "verdict": "allow_with", "args": { "amount": 100 } });
+    assert_eq!(request.metadata_entry(VOICE).unwrap(), &noted);
 }
 
 #[test]
@@ -310,6 +317,66 @@ fn a_turn_to_which_the_provider_failed_to_answer_failed() {
     assert_eq!(told.turns.poll().unwrap().error.unwrap().status(), Status::Unavailable);
     told.user(2, "Hi.").tell(2, error()).agent(2, "Hello.").finished(2);
     assert!(told.turns.poll().unwrap().error.is_none());
+}
+
+#[test]
+fn what_was_used_up_stands_once_on_the_last_message_of_a_commit() {
+    let used = |tokens| {
+        let mut usage = Usage::default();
+        usage.output_text_tokens = tokens;
+        Note::ReplyDone { outcome: Some(ReplyOutcome::Completed), usage: Some(usage) }
+    };
+    let mut told = Told::new();
+    told.user(1, "What time is it?").calls(1, "c1", "{}").note(1, used(3));
+    told.output(1, "c1", Outcome::Success).agent(1, "It is 5 pm.").note(1, used(4)).finished(1);
+    let messages = told.turns.poll().unwrap().messages;
+    let used_up: Vec<_> = messages.iter().map(|message| &voice(message)["usage"]).collect();
+    assert_eq!(used_up[..3], [&Value::Null; 3]);
+    assert_eq!(used_up[3]["output_text_tokens"], 7);
+    // What comes after the commit is in the next one.
+    told.note(1, used(5)).user(2, "Thanks.").agent(2, "Welcome.").finished(2);
+    let messages = told.turns.poll().unwrap().messages;
+    assert_eq!(voice(&messages[1])["usage"]["output_text_tokens"], 5);
+}
+
+#[test]
+fn why_a_turn_ended_is_how_its_last_reply_did() {
+    let ended = |outcome| Note::ReplyDone { outcome: Some(outcome), usage: None };
+    for (outcomes, reason) in [
+        (&[ReplyOutcome::Completed][..], AgentFinishReason::Stop),
+        (&[ReplyOutcome::Interrupted], AgentFinishReason::Stop),
+        (&[ReplyOutcome::Incomplete], AgentFinishReason::Length),
+        (&[ReplyOutcome::Blocked], AgentFinishReason::Blocked),
+        (&[ReplyOutcome::Failed], AgentFinishReason::Failed),
+        (&[ReplyOutcome::Failed, ReplyOutcome::Completed], AgentFinishReason::Stop),
+        (&[ReplyOutcome::Completed, ReplyOutcome::Blocked], AgentFinishReason::Blocked),
+    ] {
+        let mut told = Told::new();
+        told.user(1, "Tell me.").agent(1, "Once upon");
+        for outcome in outcomes {
+            told.note(1, ended(*outcome));
+        }
+        let commit = told.finished(1).turns.poll().unwrap();
+        assert_eq!(commit.reason, reason, "{outcomes:?}");
+        assert_eq!(commit.error.is_some(), reason == AgentFinishReason::Failed);
+        // It says nothing of the next one.
+        told.user(2, "And?").agent(2, "The end.").finished(2);
+        assert_eq!(told.turns.poll().unwrap().reason, AgentFinishReason::Stop);
+    }
+}
+
+#[test]
+fn what_was_not_heard_at_all_stands_in_its_place() {
+    let generated = "Once upon a time.".to_owned();
+    let reply = ReplyNote { items: vec!["i1".into()] };
+    let mut told = Told::new();
+    told.user(1, "Tell me a story.").tell(1, EventKind::Interrupted);
+    told.note(1, Note::Unheard { reply, generated, heard: None, t_ms: 30 }).user(2, "Stop.");
+    let commit = told.turns.poll().unwrap();
+    assert_eq!(lines(&commit.messages), ["user Tell me a story.", "model unheard"]);
+    let noted = voice(&commit.messages[1]);
+    assert_eq!(noted["items"], json!(["i1"]));
+    assert_eq!(noted["generated"], "Once upon a time.");
 }
 
 /// Something that may be told at any moment.

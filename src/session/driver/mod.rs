@@ -40,13 +40,15 @@ use super::{
     approvals::Desk,
     engine::{End, EngineConfig, HostCommand, Input, NeverBegan, Output},
     inbox::{Delivery, Inbox},
-    journal::{Journal, called_by},
+    journal::{Journal, Told, called_by},
     recording::{NewFile, RecordedEngine},
     shared::{ParkedSink, Shared},
 };
 
 /// Inputs of hooks that may wait for the driver.
 const MAX_HOOK_INPUTS: usize = 64;
+/// The store has so long for the last word on work that a caller left behind.
+const LEFT_WORK: Duration = Duration::from_secs(10 * 60);
 /// After this many wake-ups without a pause, other tasks get their turn.
 const WAKE_UPS_PER_TURN: u32 = 64;
 
@@ -77,6 +79,8 @@ pub(crate) struct Driver {
     tap_dropped: u64,
     /// Partial transcripts that the hooks were too slow for.
     partials_dropped: u64,
+    /// Chunks that the client of the agent was too slow for.
+    chunks_dropped: u64,
     tasks: Option<CallTasks>,
     hooks: Option<HookTask>,
     from_hooks: mpsc::Receiver<Box<Input>>,
@@ -155,6 +159,7 @@ impl Driver {
             tap,
             tap_dropped: 0,
             partials_dropped: 0,
+            chunks_dropped: 0,
             tasks: Some(tasks),
             hooks: Some(HookTask::spawn(runner)),
             from_hooks,
@@ -307,10 +312,10 @@ impl Driver {
             self.input(*input, now);
             progress = true;
         }
-        while let Some(Poll::Ready(Some(committed))) =
-            self.journal.as_mut().map(|journal| journal.poll_committed(cx))
+        while let Some(Poll::Ready(Some(told))) =
+            self.journal.as_mut().map(|journal| journal.poll_told(cx))
         {
-            self.input(Input::Committed(committed.into()), now);
+            self.input(input_of(told), now);
             progress = true;
         }
         progress
@@ -404,10 +409,20 @@ impl Driver {
                 }
             }
             Output::Emit(event) => self.emit(event, now),
+            Output::Note { turn, note } => {
+                if let Some(journal) = &mut self.journal {
+                    journal.note(turn, &note, now);
+                }
+            }
             Output::StateOnly(state) => self.push_job(Job::State(state), now),
             Output::AskPrompt { event, prompt } => {
                 self.tell(&event, now);
                 self.push_job(Job::Prompt(prompt), now);
+            }
+            Output::HungUp { turn } => {
+                if let Some(journal) = &mut self.journal {
+                    journal.hang_up(turn);
+                }
             }
             Output::PromptAnswer { token, sent } => self.shared.answer(token, sent),
             Output::Ended { end } => self.end = Some(end),
@@ -566,6 +581,10 @@ impl Driver {
         stats.undelivered_commands += self.wire.undelivered();
         stats.callback_frames_dropped = self.tap_dropped;
         stats.callback_partials_dropped = self.partials_dropped;
+        stats.agent_chunks_dropped = match &self.journal {
+            Some(journal) => journal.dropped(),
+            None => self.chunks_dropped,
+        };
         stats.unrecorded_inputs = self.engine.unrecorded();
         stats
     }
@@ -603,20 +622,20 @@ impl Driver {
         self.release(end, !closed);
     }
 
-    /// Waits until the turns are on disk, so long, and tells the end then.
+    /// Waits until the turns are on disk, so long, and tells the end then. Work that a caller left
+    /// behind is waited for to its end: the agent bounds how often its store is tried.
     async fn finish_journal(&mut self, limit: Duration) {
-        if self.journal.is_none() {
-            return;
-        }
+        let Some(journal) = &self.journal else { return };
+        let limit = if journal.is_left() { LEFT_WORK } else { limit };
         let until = tokio::time::Instant::now() + limit;
         loop {
             let next = poll_fn(|cx| match &mut self.journal {
-                Some(journal) => journal.poll_committed(cx),
+                Some(journal) => journal.poll_told(cx),
                 None => Poll::Ready(None),
             });
             let next = tokio::time::timeout_at(until, next).await;
             match next {
-                Ok(Some(committed)) => self.input(Input::Committed(committed.into()), now()),
+                Ok(Some(told)) => self.input(input_of(told), now()),
                 Ok(None) => break,
                 Err(_) => {
                     tracing::warn!("the session is over and its last turns are not written yet");
@@ -627,7 +646,7 @@ impl Driver {
         if let Some(event) = &self.last_event {
             self.shared.tell(event);
         }
-        self.journal = None;
+        self.chunks_dropped = self.journal.take().map_or(0, |journal| journal.dropped());
     }
 
     fn release(&mut self, end: End, close_timed_out: bool) {
@@ -664,6 +683,17 @@ impl Drop for Driver {
             let reason = EndReason::Cancelled;
             self.release(End { never_began: None, reason, detached: Vec::new() }, false);
         }
+    }
+}
+
+/// What a journal tells, as an input of the engine.
+fn input_of(told: Told) -> Input {
+    match told {
+        Told::Committed(committed) => Input::Committed(committed.into()),
+        Told::Detached(snapshot_id) => Input::Detached { snapshot_id },
+        Told::NotDetached(why) => Input::NotDetached { why },
+        Told::Aborted => Input::WorkAborted,
+        Told::Failed => Input::AgentFailed,
     }
 }
 

@@ -338,6 +338,11 @@ impl Engine {
         self.floor.echo_cancelled = cancelled;
     }
 
+    /// Whether the agent's voice waits.
+    pub(super) fn agent_is_paused(&self) -> bool {
+        self.floor.paused
+    }
+
     fn pause_agent(&mut self) {
         if !std::mem::replace(&mut self.floor.paused, true) {
             self.prompt_outputs.push_back(Output::PausePlayback);

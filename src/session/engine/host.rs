@@ -18,7 +18,7 @@ use crate::session::{
 impl Engine {
     /// The user's audio.
     pub(super) fn on_host_audio(&mut self, frame: AudioFrame) {
-        if !matches!(self.phase, Phase::Closing(_)) {
+        if !matches!(self.phase, Phase::Closing(_)) && !self.has_hung_up() {
             let frame = self.audible_to_provider(frame);
             self.uplink.audio(frame);
         }
@@ -114,6 +114,7 @@ impl Engine {
 
     /// The host says that the user's turn is over.
     fn user_ends(&mut self) {
+        self.speeches.ends(self.now);
         self.attention.speech_is_over();
         self.timers.stop(super::Timer::TranscriptWait);
         self.turn.pending = true;

@@ -10,8 +10,10 @@ use serde::{Deserialize, Serialize};
 
 use super::hand_off::HandOff;
 use crate::session::{
-    EndReason, HostPrompt, IdleConfig, SayOptions, SessionEvent, SessionState, approvals::Settled,
-    journal::Committed, recording::form,
+    EndReason, HostPrompt, IdleConfig, SayOptions, SessionEvent, SessionState,
+    approvals::Settled,
+    journal::{Committed, Note},
+    recording::form,
 };
 
 /// Something that happened.
@@ -70,6 +72,14 @@ pub(crate) enum Input {
     HookTrouble { trouble: HookTrouble },
     /// A turn of the linked agent was committed, or could not be.
     Committed(Box<Committed>),
+    /// Work that a caller left behind goes on under this pending snapshot.
+    Detached { snapshot_id: Arc<str> },
+    /// It cannot go on, for this reason.
+    NotDetached { why: String },
+    /// Somebody aborted it.
+    WorkAborted,
+    /// The invocation of the agent that is linked cannot go on.
+    AgentFailed,
     /// The session is to end. Tools get until `within` from now.
     Stop { reason: EndReason, within: Option<std::time::Duration> },
 }
@@ -243,10 +253,15 @@ pub(crate) enum Output {
     CancelTool { ticket: Ticket },
     /// Tell the host.
     Emit(SessionEvent),
+    /// Tell the agent that is linked, whose record of the turn has more than what hosts are told.
+    Note { turn: u64, note: Box<Note> },
     /// Tell only the callbacks of a state that comes before the first or after no event.
     StateOnly(SessionState),
     /// Ask the host whether a prompt may be sent. Answered by [`Input::PromptVerdict`].
     AskPrompt { event: SessionEvent, prompt: HostPrompt },
+    /// The caller is gone and the work goes on: have a snapshot stand for it. Answered by
+    /// [`Input::Detached`] or [`Input::NotDetached`].
+    HungUp { turn: u64 },
     /// Whether the prompt that the host asked for was sent.
     PromptAnswer { token: u64, sent: bool },
     /// The tools that the host answers itself are these now.

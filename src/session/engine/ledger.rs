@@ -141,6 +141,18 @@ impl Ledger {
         !self.segments.is_empty()
     }
 
+    /// The provider's ids of what it is made of, in order.
+    pub(crate) fn items(&self) -> Vec<Arc<str>> {
+        let mut items: Vec<Arc<str>> = Vec::new();
+        let texts = self.parts.iter().map(|part| &part.item);
+        for item in self.segments.iter().map(|segment| &segment.item).chain(texts) {
+            if !items.contains(item) {
+                items.push(item.clone());
+            }
+        }
+        items
+    }
+
     /// All words.
     pub(crate) fn whole_text(&self) -> String {
         let mut whole = String::new();

@@ -129,6 +129,7 @@ impl Engine {
             Phase::Running => {}
         }
         self.phase = Phase::Closing(reason);
+        self.forget_hang_up();
         self.timers.stop_all();
         self.set_state(SessionState::Deactivating);
         self.timers.stop_all();
@@ -231,6 +232,7 @@ impl Engine {
         self.flush_utterances();
         self.utterances.forget_wordless();
         if let Some(reply) = self.replies.active.as_ref().and_then(|reply| reply.id.clone()) {
+            self.note_reply_done(&reply, ReplyOutcome::Failed, None);
             self.end_reply(&reply, ReplyOutcome::Failed);
         }
         self.replies.playing.iter_mut().for_each(|reply| reply.orphaned = true);

@@ -25,12 +25,15 @@ mod calls;
 mod confirm;
 mod floor;
 mod hand_off;
+mod hangup;
 mod host;
 mod idle;
 mod io;
 mod ledger;
 mod lifecycle;
 mod lifetime;
+mod marks;
+mod notes;
 mod progress;
 mod prompts;
 mod provider;
@@ -65,6 +68,7 @@ use self::{
     floor::Floor,
     hand_off::Agents,
     lifetime::{Attempts, Chance, Named},
+    notes::Speeches,
     prompts::{Language, Prompts},
     reconnect::Reconnect,
     sequencer::{Latency, Sequencer},
@@ -77,7 +81,7 @@ use self::{
 use super::{
     BargeIn, EndReason, EventKind, IdleConfig, ReconnectPolicy, SessionEvent, SessionLimits,
     SessionState, SessionStats,
-    journal::{Committed, Seed},
+    journal::{Committed, Linked, Seed},
     statistics::Times,
 };
 
@@ -113,6 +117,9 @@ pub(crate) struct EngineConfig {
     pub(crate) seed: Option<Seed>,
     #[serde(default)]
     pub(crate) lifetime: LifetimeConfig,
+    /// The agent whose turns those of the session are.
+    #[serde(default)]
+    pub(crate) linked: Option<Linked>,
 }
 
 /// A voice session as a state machine. See the head of this module.
@@ -123,6 +130,7 @@ pub(crate) struct Engine {
     model: Arc<str>,
     live: Arc<LiveConfig>,
     limits: SessionLimits,
+    linked: Option<Linked>,
     language: Language,
     sink_format: Option<AudioFormat>,
 
@@ -159,6 +167,7 @@ pub(crate) struct Engine {
     /// Calls whose outputs the provider did not take.
     refused_outputs: VecDeque<Arc<str>>,
     utterances: Utterances,
+    speeches: Speeches,
     uplink: Uplink,
     uplink_sent: Duration,
     attention: Attention,
@@ -178,6 +187,8 @@ pub(crate) struct Engine {
     /// The turn in which something was last done about a silent provider.
     reacted_in: Option<u64>,
     detached: Vec<Arc<str>>,
+    /// The caller hung up for this reason, and the work goes on.
+    hung_up: Option<EndReason>,
     stats: SessionStats,
 }
 
@@ -239,6 +250,7 @@ impl Engine {
             first_generation,
             seed,
             lifetime,
+            linked,
         } = config;
         let attempts = Attempts::new(reconnect, lifetime.fallbacks.len(), lifetime.random);
         let workflow = Workflow::new(&live);
@@ -249,6 +261,7 @@ impl Engine {
             session_id,
             provider_name: provider,
             model,
+            linked,
             language: Language::of(live.locale.as_deref()),
             live: Arc::new(live),
             sink_format,
@@ -274,6 +287,7 @@ impl Engine {
             unsent_responses: Vec::new(),
             refused_outputs: VecDeque::new(),
             utterances: Utterances::default(),
+            speeches: Speeches::default(),
             uplink: Uplink::new(limits.uplink),
             uplink_sent: Duration::ZERO,
             attention: Attention::new(idle),
@@ -291,6 +305,7 @@ impl Engine {
             stalled: Stalled::default(),
             reacted_in: None,
             detached: Vec::new(),
+            hung_up: None,
             stats: SessionStats::default(),
             limits,
         };
@@ -301,14 +316,11 @@ impl Engine {
     /// Takes an input at `now`. Cheap; drain the outputs afterwards.
     pub(crate) fn handle(&mut self, input: Input, now: Instant) {
         self.now = self.now.max(now);
-        if let Input::Committed(committed) = input {
-            // The last turn of a session is written when all else is over.
-            return self.on_committed(*committed);
-        }
-        if self.phase == Phase::Ended {
-            return;
-        }
         let input = match input {
+            // The last turn of a session is written when all else is over.
+            Input::Committed(committed) => return self.on_committed(*committed),
+            Input::Detached { snapshot_id } => return self.on_detached(snapshot_id),
+            _ if self.phase == Phase::Ended => return,
             // The most frequent input by far; nothing but the uplink depends on it.
             Input::Host(HostCommand::Audio(frame)) => return self.on_host_audio(frame),
             other => other,
@@ -319,7 +331,13 @@ impl Engine {
             Input::Disconnected { epoch, error } => self.on_disconnected(epoch, error),
             Input::Returned { commands, .. } => return self.on_returned(commands),
             Input::StartHookDone => self.on_start_hook_done(),
-            Input::Stop { reason, within } => self.begin_close(reason, within),
+            Input::NotDetached { why } => self.on_not_detached(&why),
+            Input::WorkAborted => self.end_hung_up(),
+            Input::AgentFailed => {
+                let message = "the agent's invocation was cancelled".to_owned();
+                self.begin_close(EndReason::Failed { message }, None);
+            }
+            Input::Stop { reason, within } => self.on_stop(reason, within),
             Input::Provider { epoch, event } => self.on_provider(epoch, event),
             Input::Refused { epoch, command, origin, error } => {
                 self.on_refused(epoch, command, origin, error);
@@ -336,7 +354,7 @@ impl Engine {
             Input::Cleared { next, played } => self.on_cleared(next, played),
             Input::SinkFailed { message } => self.emit_error("sink", message),
             Input::HookTrouble { trouble } => self.on_hook_trouble(trouble),
-            Input::Committed(_) => {}
+            Input::Committed(_) | Input::Detached { .. } => {}
         }
         self.settle();
     }
@@ -436,6 +454,7 @@ impl Engine {
         self.leave_if_idle();
         self.end_after_goodbye();
         self.end_after_leave();
+        self.end_after_work();
         self.refresh_timers();
         self.bound_gated();
         if matches!(self.phase, Phase::Closing(_)) {
@@ -461,6 +480,8 @@ impl Engine {
             Timer::Goodbye => self.on_goodbye_over(),
             Timer::WrapUp => self.on_wrap_up(),
             Timer::HardEnd => self.on_hard_end(),
+            Timer::HungUp => self.end_hung_up(),
+            Timer::Marks => self.on_marks_late(),
             Timer::Backoff => self.connect_again(),
             Timer::Expiry => self.on_expiry(),
             Timer::GoingAway => self.replace_connection(),
@@ -475,8 +496,9 @@ impl Engine {
         self.refresh_deafness();
         let busy = self.is_busy();
         self.attention.set_busy(busy, self.now);
-        self.timers.set_to(Timer::Idle, self.attention.deadline());
-        self.timers.set_to(Timer::WrapUp, self.wrap_up_deadline());
+        self.await_marks();
+        self.timers.set_to(Timer::Idle, self.unless_hung_up(self.attention.deadline()));
+        self.timers.set_to(Timer::WrapUp, self.unless_hung_up(self.wrap_up_deadline()));
         self.timers.set_to(Timer::Request, self.replies.deadline());
         self.timers.set_to(Timer::Confirm, self.calls.confirm_deadline());
         self.timers.set_to(Timer::HostTool, self.calls.host_deadline());

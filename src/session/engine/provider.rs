@@ -41,7 +41,10 @@ impl Engine {
             LiveEvent::SpeechStopped { audio_end_ms } => self.on_speech_stopped(audio_end_ms),
             LiveEvent::Interrupted { reply } => self.on_interrupted(reply),
             LiveEvent::InputCommitted { item } => self.utterances.committed(item, self.now),
-            LiveEvent::InputTranscript { item, text, .. } => self.on_input_transcript(item, text),
+            LiveEvent::InputTranscript { item, text, speaker } => {
+                let language = speaker.and_then(|speaker| speaker.language);
+                self.on_input_transcript(item, text, language);
+            }
             LiveEvent::ReplyStarted { reply, request } => self.on_reply_started(reply, request),
             LiveEvent::OutputTranscript { reply, item, text } => {
                 self.on_output_text(reply, item, text, true);
@@ -60,6 +63,7 @@ impl Engine {
             LiveEvent::ToolCallsCancelled { ids } => self.on_tool_calls_cancelled(ids),
             LiveEvent::ToolResultAccepted { .. } => {}
             LiveEvent::ReplyDone { reply, outcome, usage } => {
+                self.note_reply_done(&reply, outcome, usage);
                 if let Some(usage) = usage {
                     self.stats.usage.add(&usage);
                     self.check_cost();
@@ -141,7 +145,9 @@ impl Engine {
 
     fn on_speech_started(&mut self, audio_start_ms: Option<u64>) {
         let late = self.late_by(audio_start_ms);
-        self.times.barge_in.user_began(self.now.checked_sub(late).unwrap_or(self.now));
+        let began = self.now.checked_sub(late).unwrap_or(self.now);
+        self.times.barge_in.user_began(began);
+        self.speeches.begins(self.now, began);
         self.emit(EventKind::SpeechStarted);
         self.user_begins(false);
         if !self.can(|can| can.input_transcripts) {
@@ -154,6 +160,9 @@ impl Engine {
         self.attention.speech_begins(self.now);
         self.utterances.speech_begins(self.now);
         self.turn.pending = true;
+        if by_hand {
+            self.speeches.begins(self.now, self.now);
+        }
         self.timers.set(Timer::TranscriptWait, self.now + LONGEST_SPEECH);
         self.timers.stop(Timer::TranscriptFlush);
         self.floor_is_wanted(by_hand);
@@ -164,7 +173,9 @@ impl Engine {
         self.attention.speech_is_over();
         self.timers.set(Timer::TranscriptWait, self.now + TRANSCRIPT_WAIT);
         let late = self.late_by(audio_end_ms);
-        self.latency.user_ended(self.now.checked_sub(late).unwrap_or(self.now));
+        let ended = self.now.checked_sub(late).unwrap_or(self.now);
+        self.latency.user_ended(ended);
+        self.speeches.ends(ended);
         self.floor_is_left();
     }
 
@@ -194,7 +205,12 @@ impl Engine {
         }
     }
 
-    fn on_input_transcript(&mut self, item: Arc<str>, update: TextUpdate) {
+    fn on_input_transcript(
+        &mut self,
+        item: Arc<str>,
+        update: TextUpdate,
+        language: Option<Arc<str>>,
+    ) {
         if self.utterances.is_finished(&item) {
             self.stats.ignored_events += 1;
             return;
@@ -210,9 +226,10 @@ impl Engine {
                 .unwrap_or(self.now);
             let turn = speech.and_then(|speech| speech.turn);
             let (item, text) = (item.clone(), String::new());
-            self.utterances.open(Utterance { item, text, turn, began_at });
+            self.utterances.open(Utterance { item, text, turn, began_at, language: None });
         }
         let Some(utterance) = self.utterances.find(&item) else { return };
+        utterance.language = language.or(utterance.language.take());
         let done = transcripts::apply(&mut utterance.text, update);
         let text = utterance.text.clone();
         let (known_turn, began_at) = (utterance.turn, utterance.began_at);
@@ -271,6 +288,7 @@ impl Engine {
             self.timers.stop(Timer::TranscriptWait);
             self.attention.speech_is_over();
         }
+        self.note_utterance(turn, &utterance);
         self.emit_in(turn, EventKind::UserMessage { text: text.clone() });
         self.remember_user(turn, &text);
         self.count_workflow_turn();
@@ -391,6 +409,9 @@ impl Engine {
         if !self.is_current(&id) {
             self.stats.stale_audio_frames += 1;
             return;
+        }
+        if self.has_hung_up() {
+            return self.on_unheard_audio(&id, &item, content_index, &frame);
         }
         let length = frame.duration();
         let unheard = self.replies.unheard();

@@ -189,6 +189,11 @@ impl Engine {
         self.reply_of_calls_is_done(number, outcome);
         if reply.cut {
             // What was heard of it has been told when it was cut.
+        } else if self.has_hung_up() && !self.clearing {
+            self.tell_unheard(&reply);
+        } else if self.has_hung_up() {
+            // It is told once it is known how much was heard.
+            self.replies.playing.push_back(reply);
         } else if reply.queued.is_zero() {
             let interrupted = reply.over_limit || outcome == ReplyOutcome::Failed;
             self.tell_message(&reply, reply.ledger.whole_text(), interrupted, Duration::ZERO);
@@ -301,6 +306,11 @@ impl Engine {
             self.tell_cut_reply(&reply, played);
         }
         let Some(mut active) = self.replies.active.take() else { return };
+        if self.has_hung_up() && played.is_some() {
+            // It goes on, and nothing more of it is heard.
+            active.heard = self.heard_of(&active, played);
+            active.queued = Duration::ZERO;
+        }
         if std::mem::take(&mut active.cut_now) {
             self.tell_cut_reply(&active, played);
         }
@@ -335,7 +345,9 @@ impl Engine {
     /// was heard to its end, what is newer not at all.
     fn heard_of(&self, reply: &Reply, played: Option<Played>) -> Duration {
         let received = reply.ledger.received();
-        let Some(played) = played else { return Duration::ZERO };
+        let Some(played) = played else {
+            return if self.has_hung_up() { reply.heard.min(received) } else { Duration::ZERO };
+        };
         match reply.generation.cmp(&played.generation) {
             std::cmp::Ordering::Less => received,
             std::cmp::Ordering::Equal => self.duration_of(played.samples).min(received),
@@ -345,6 +357,7 @@ impl Engine {
 
     pub(super) fn on_played(&mut self, played: Played) {
         let heard = self.duration_of(played.samples);
+        self.timers.stop(Timer::Marks);
         self.position_source = Some(played.source);
         if let Some(reply) = self.replies.by_generation(played.generation) {
             reply.heard = reply.heard.max(heard.min(reply.queued));
@@ -379,17 +392,27 @@ impl Engine {
         self.leave_was_taken(why);
     }
 
-    fn tell_message(&mut self, reply: &Reply, text: String, interrupted: bool, heard: Duration) {
+    pub(super) fn tell_message(
+        &mut self,
+        reply: &Reply,
+        text: String,
+        interrupted: bool,
+        heard: Duration,
+    ) {
         let text = text.trim().to_owned();
+        let heard =
+            reply.began_at.map(|began_at| self.heard(began_at, heard, reply.ledger.received()));
         if reply.id.is_none() || text.is_empty() {
+            if interrupted && reply.id.is_some() {
+                self.note_unheard(reply, heard);
+            }
             return;
         }
+        self.note_reply(reply);
         let item = HistoryItem::Message { role: HistoryRole::Agent, text: text.clone() };
         self.reconnect.remember(reply.turn, reply.began_at.unwrap_or(self.now), item);
         let whole = reply.ledger.whole_text();
         let generated = Some(whole.trim().to_owned()).filter(|whole| whole.len() > text.len());
-        let heard =
-            reply.began_at.map(|began_at| self.heard(began_at, heard, reply.ledger.received()));
         self.emit_in(reply.turn, EventKind::AgentMessage { text, interrupted, generated, heard });
     }
 

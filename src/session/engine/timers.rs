@@ -38,6 +38,10 @@ pub(crate) enum Timer {
     WrapUp,
     /// A bound of the session is reached.
     HardEnd,
+    /// Work that a caller left behind must be done by now.
+    HungUp,
+    /// All audio should have been heard by now, and the sink has not said so.
+    Marks,
     /// The next attempt to connect.
     Backoff,
     /// The connection comes near its longest life; it is replaced at the next quiet moment.
@@ -48,7 +52,7 @@ pub(crate) enum Timer {
     Close,
 }
 
-const TIMERS: [Timer; 20] = [
+const TIMERS: [Timer; 22] = [
     Timer::Settle,
     Timer::LostEnd,
     Timer::Stall,
@@ -65,6 +69,8 @@ const TIMERS: [Timer; 20] = [
     Timer::Goodbye,
     Timer::WrapUp,
     Timer::HardEnd,
+    Timer::HungUp,
+    Timer::Marks,
     Timer::Backoff,
     Timer::Expiry,
     Timer::GoingAway,

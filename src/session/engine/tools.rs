@@ -106,6 +106,7 @@ impl Engine {
             Decision::Confirm { read_back } if !confirmed => {
                 let void = call.void;
                 match void {
+                    None if self.has_hung_up() => self.refuse_unconfirmed(ticket),
                     Some(outcome) => self.void_unapproved(ticket, outcome),
                     None => self.park(ticket, read_back),
                 }

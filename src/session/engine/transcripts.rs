@@ -45,6 +45,8 @@ pub(crate) struct Utterance {
     pub(crate) turn: Option<u64>,
     /// When its speech began, as far as known.
     pub(crate) began_at: Instant,
+    /// The language, where the provider tells.
+    pub(crate) language: Option<Arc<str>>,
 }
 
 /// Speech of the user of which no words have come.

@@ -293,11 +293,15 @@ impl Story {
                 self.cause = match outcome {
                     ReplyOutcome::Cancelled | ReplyOutcome::Interrupted => Cause::ProviderStopped,
                     ReplyOutcome::Failed => Cause::ReplyFailed,
-                    ReplyOutcome::Incomplete => Cause::ReplyIncomplete,
+                    ReplyOutcome::Incomplete | ReplyOutcome::Blocked => Cause::ReplyIncomplete,
                     _ => Cause::Other,
                 };
-                if *outcome == ReplyOutcome::Incomplete {
-                    self.fact(None, "the reply ran into a bound of the provider");
+                match outcome {
+                    ReplyOutcome::Incomplete => {
+                        self.fact(None, "the reply ran into a bound of the provider");
+                    }
+                    ReplyOutcome::Blocked => self.fact(None, "a filter stopped the reply"),
+                    _ => {}
                 }
             }
             _ => {}

@@ -404,6 +404,7 @@ mod tests {
             barge_in: BargeIn::default(),
             seed: None,
             lifetime: Default::default(),
+            linked: None,
             sink_format: None,
             first_generation: 1,
         }

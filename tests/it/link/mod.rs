@@ -6,11 +6,14 @@ mod commits;
 #[cfg(feature = "sqlite")]
 mod durable;
 mod hand_off;
+mod hangup;
 #[cfg(feature = "openai")]
 mod openai;
 mod ordering;
+mod record;
 mod resume;
 mod stall;
+mod stream;
 
 use std::sync::{
     Arc,
@@ -21,7 +24,7 @@ use antiphon::{
     agent::{
         Agent, InMemorySessionStore, InvocationContext, Message, Role, RuntimeError, RuntimeLimits,
         SessionSnapshot, SessionStore, SnapshotUpdate, ToolExecutor, ToolRegistry, Voice,
-        store::{SnapshotReader, SnapshotWriter},
+        store::{SnapshotReader, SnapshotSubscriber, SnapshotWriter},
         types::Status,
     },
     link::VOICE,

@@ -207,3 +207,66 @@ async fn what_cannot_be_resumed_is_refused_before_anything_connects() {
     assert_eq!(provider.requests().len(), 0);
     assert_eq!(session.state(), SessionState::Inactive);
 }
+
+/// Says how much there was, or what it is told to do instead.
+enum Sums {
+    Up,
+    Late,
+    Fails,
+    Panics,
+    Nothing,
+}
+
+#[async_trait]
+impl Summarizer for Sums {
+    async fn summarize(&self, left_out: &[HistoryItem]) -> Result<String, RuntimeError> {
+        match self {
+            Self::Up => Ok(format!("{} things were said.", left_out.len())),
+            Self::Late => {
+                tokio::time::sleep(60 * SECOND).await;
+                Ok("Too late.".to_owned())
+            }
+            Self::Fails => Err(RuntimeError::internal("no model")),
+            Self::Panics => panic!("no model"),
+            Self::Nothing => Ok("  ".to_owned()),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_left_out_is_told_in_short_where_the_host_can_say_it() {
+    let agent = plain();
+    let mut rig = linked(&agent, |builder| builder.resume("s")).await;
+    for n in 0..4 {
+        rig.turn(&agent, &format!("Question {n}"), &format!("Answer {n}")).await;
+    }
+    rig.session.shutdown(SECOND).await.unwrap();
+    let last_turn = HistoryLimits::default().turns(1);
+    for (sums, restored, note) in [
+        (Sums::Up, Restored::Summary, None),
+        (Sums::Late, Restored::Cut, Some(ResumeNote::SummaryTimedOut)),
+        (Sums::Fails, Restored::Cut, Some(ResumeNote::SummaryFailed)),
+        (Sums::Panics, Restored::Cut, Some(ResumeNote::SummaryFailed)),
+        (Sums::Nothing, Restored::Cut, Some(ResumeNote::SummaryEmpty)),
+    ] {
+        let began = tokio::time::Instant::now();
+        let mut rig = linked(&agent, |builder| {
+            builder.resume("s").history(last_turn).summarizer(sums).summarize_within(2 * SECOND)
+        })
+        .await;
+        assert!(began.elapsed() < 3 * SECOND, "{:?}", began.elapsed());
+        let events = rig.now().await;
+        let told = resumed(&events).unwrap();
+        assert_eq!((told.restored, told.note), (restored, note));
+        assert_eq!((told.items, told.left_out), (2, 6));
+        let history = rig.provider.requests()[0].history.clone();
+        assert_eq!(history, [user("Question 3"), said("Answer 3")]);
+        let instructions = rig.config().instructions.unwrap();
+        let summed_up = instructions.ends_with("in short:\n6 things were said.");
+        assert_eq!(summed_up, note.is_none(), "{instructions}");
+    }
+    // Nothing is asked of it where nothing is left out.
+    let mut rig = linked(&agent, |builder| builder.resume("s").summarizer(Sums::Panics)).await;
+    let events = rig.now().await;
+    assert_eq!(resumed(&events).unwrap().restored, Restored::Full);
+}

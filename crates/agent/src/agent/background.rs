@@ -138,19 +138,20 @@ impl<S: State> Background<S> {
     }
 
     /// The work is over: the row becomes what it came to. Tried again where the store fails; where
-    /// it fails to the end, the row will be seen as expired.
-    pub(super) async fn finish(&self, result: &Result<AgentResult, RuntimeError>) {
+    /// it fails to the end, the row will be seen as expired. Whether it was written.
+    pub(super) async fn finish(&self, result: &Result<AgentResult, RuntimeError>) -> bool {
         let limits = &self.core.definition.limits;
         let mut tries = 0;
         while let Err(error) = self.settle(result).await {
             let snapshot_id = &**self.snapshot_id();
             tracing::error!(snapshot_id, %error, tries, "the end of work in the background could not be written");
             if tries == limits.store_retries {
-                return;
+                return false;
             }
             tries += 1;
             sleep(limits.poll).await;
         }
+        true
     }
 
     async fn settle(&self, result: &Result<AgentResult, RuntimeError>) -> Result<(), RuntimeError> {

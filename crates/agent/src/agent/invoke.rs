@@ -1,7 +1,13 @@
 //! The floor below agent functions: invocations whose turns somebody else drives, such as a voice
 //! session.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use async_trait::async_trait;
 use tokio::{runtime::Handle, sync::Mutex, task::JoinHandle};
@@ -13,6 +19,7 @@ use super::{
     core::{Begun, Core, Ended},
     function::TurnFailure,
     output::erase_output,
+    stream::InvocationStream,
     voice::Voice,
     writer::Writer,
 };
@@ -20,7 +27,7 @@ use crate::{
     InvocationContext, RuntimeError,
     approval::Approvals,
     ledger::CallRecord,
-    message::Message,
+    message::{Message, ModelResponseChunk},
     protocol::{
         AgentInit, AgentMetadata, AgentOutput, AgentRef, AgentResult, TurnContext, TurnEnd,
         TurnResult,
@@ -93,7 +100,11 @@ impl Invocation {
     pub(super) fn new<S: State>(core: Arc<Core<S>>, work: CancellationToken) -> Self {
         Self {
             turns: core.clone(),
-            life: Box::new(Driven { core, attended: Mutex::new(None) }),
+            life: Box::new(Driven {
+                core,
+                streams: AtomicBool::new(false),
+                attended: Mutex::new(None),
+            }),
             _work: work.drop_guard(),
         }
     }
@@ -118,6 +129,20 @@ impl Invocation {
     /// of a session.
     pub fn snapshot_id(&self) -> Option<Arc<str>> {
         self.life.snapshot_id()
+    }
+
+    /// What a client of the agent is streamed from here on: what [`Invocation::send_chunk`] is given,
+    /// changes of the session, ends of turns, all through the agent's transforms. A transform that fails
+    /// ends the stream and cancels the invocation's [context](Invocation::context). `None` where the
+    /// stream was taken before.
+    pub fn stream(&self) -> Option<InvocationStream> {
+        self.life.stream()
+    }
+
+    /// Streams a piece of what the model or a tool says. Never waits: `false` is that the client is so
+    /// far behind that it was dropped. Where nobody listens nothing happens.
+    pub fn send_chunk(&self, chunk: ModelResponseChunk) -> bool {
+        self.life.send_chunk(chunk)
     }
 
     /// How many turns are open or wait to be written.
@@ -156,7 +181,8 @@ impl Invocation {
     }
 
     /// Ends the invocation and says what it came to. An open turn is rolled back; what was sealed
-    /// is written.
+    /// is written. The output of one that went on in the background names the row that stood for it,
+    /// or none where its end could not be written.
     pub async fn finish(self, result: Result<AgentResult, RuntimeError>) -> AgentOutput {
         self.life.finish(result).await
     }
@@ -298,6 +324,8 @@ impl<S: State> Turns for Core<S> {
 trait Life: Send + Sync {
     fn context(&self) -> &InvocationContext;
     fn snapshot_id(&self) -> Option<Arc<str>>;
+    fn stream(&self) -> Option<InvocationStream>;
+    fn send_chunk(&self, chunk: ModelResponseChunk) -> bool;
     fn unwritten(&self) -> usize;
     fn on_store_stall(&self) -> OnStoreStall;
     async fn flush(&self) -> Option<Arc<str>>;
@@ -308,6 +336,8 @@ trait Life: Send + Sync {
 /// An invocation that somebody else drives.
 struct Driven<S: State> {
     core: Arc<Core<S>>,
+    /// Somebody took the stream.
+    streams: AtomicBool,
     attended: Mutex<Option<Attended<S>>>,
 }
 
@@ -323,14 +353,22 @@ impl<S: State> Drop for Driven<S> {
     /// Whoever drives it is gone without having finished it: the row in the background must not
     /// stand there as if somebody worked on it.
     fn drop(&mut self) {
-        let Some(attended) = self.attended.get_mut().take() else { return };
-        attended.attending.abort();
+        let attended = self.attended.get_mut().take();
+        if let Some(attended) = &attended {
+            attended.attending.abort();
+        }
+        if attended.is_none() && !*self.streams.get_mut() {
+            return;
+        }
         let Ok(runtime) = Handle::try_current() else { return };
         let core = self.core.clone();
         runtime.spawn(async move {
             core.end();
             core.flush().await;
-            attended.background.finish(&attended.result).await;
+            core.outlet.close();
+            if let Some(attended) = attended {
+                attended.background.finish(&attended.result).await;
+            }
         });
     }
 }
@@ -343,6 +381,15 @@ impl<S: State> Life for Driven<S> {
 
     fn snapshot_id(&self) -> Option<Arc<str>> {
         self.core.writer.as_ref()?.parent()
+    }
+
+    fn stream(&self) -> Option<InvocationStream> {
+        let taken = self.streams.swap(true, Ordering::Relaxed);
+        (!taken).then(|| InvocationStream::open(&self.core))
+    }
+
+    fn send_chunk(&self, chunk: ModelResponseChunk) -> bool {
+        self.core.outlet.offer(chunk)
     }
 
     fn unwritten(&self) -> usize {
@@ -363,6 +410,8 @@ impl<S: State> Life for Driven<S> {
         if let Some(attended) = &*attended {
             return Ok(attended.background.snapshot_id().clone());
         }
+        // The client is told nothing of what is done without it.
+        self.core.outlet.close();
         let background = Arc::new(Background::begin(&self.core).await?);
         let id = background.snapshot_id().clone();
         let attending = tokio::spawn({
@@ -379,6 +428,7 @@ impl<S: State> Life for Driven<S> {
     async fn finish(&self, result: Result<AgentResult, RuntimeError>) -> AgentOutput {
         self.core.end();
         self.flush().await;
+        self.core.outlet.close();
         let output = match &result {
             Ok(result) => self.core.success(result.clone()),
             Err(error) => self.core.failure(error),
@@ -389,11 +439,12 @@ impl<S: State> Life for Driven<S> {
         if let Some(attended) = &mut *detached {
             attended.attending.abort();
             attended.result = result;
-            output.snapshot_id = Some(attended.background.snapshot_id().clone());
+            let snapshot_id = attended.background.snapshot_id().clone();
             if attended.background.aborted() {
                 output.finish_reason = Some(AgentFinishReason::Aborted);
             }
-            attended.background.finish(&attended.result).await;
+            let written = attended.background.finish(&attended.result).await;
+            output.snapshot_id = written.then_some(snapshot_id);
             *detached = None;
         }
         output

@@ -19,6 +19,7 @@ mod reads;
 mod registry;
 mod resume;
 mod start;
+mod stream;
 mod voice;
 mod writer;
 
@@ -40,6 +41,7 @@ pub use self::{
     output::RunError,
     registry::Registry,
     resume::{validate_input, validate_resume_against_history},
+    stream::InvocationStream,
     voice::Voice,
 };
 use self::{
@@ -299,7 +301,7 @@ impl<S: State> Invoke for Agent<S> {
     ) -> Result<Invocation, RuntimeError> {
         let start = self.definition.start(cx, decode_init(init)?).await?;
         let work = CancellationToken::new();
-        let outlet = Arc::new(Outlet::closed());
+        let outlet = Arc::new(Outlet::closed(self.definition.limits.stream));
         let cx = cx.uncancelled().with_cancellation(work.clone());
         let core = Core::new(self.definition.clone(), cx, start, outlet);
         Ok(Invocation::new(core, work))

@@ -56,9 +56,9 @@ impl Outlet {
         Self { queue: Monitor::default(), bound: bound.max(1) }
     }
 
-    /// One to which nobody listens.
-    pub(super) fn closed() -> Self {
-        let outlet = Self::new(1);
+    /// One to which nobody listens yet.
+    pub(super) fn closed(bound: usize) -> Self {
+        let outlet = Self::new(bound);
         outlet.close();
         outlet
     }
@@ -103,6 +103,22 @@ impl Outlet {
     /// A turn begins.
     pub(super) fn turn_begins(&self) {
         self.put(|items| items.push_back(Item::TurnBegins));
+    }
+
+    /// Somebody listens from here on.
+    pub(super) fn open(&self) {
+        self.queue.change(|queue| queue.closed = false);
+    }
+
+    /// Puts a chunk if there is room. `false`: the client is behind.
+    pub(super) fn offer(&self, chunk: impl Into<AgentStreamChunk>) -> bool {
+        self.queue.change(|queue| {
+            let room = queue.closed || queue.items.len() < self.bound;
+            if room && !queue.closed {
+                queue.items.push_back(Item::Chunk(Box::new(chunk.into())));
+            }
+            room
+        })
     }
 
     /// Takes nothing more; what waits still goes to the client.

@@ -12,6 +12,8 @@ use std::{
 use antiphon_types::Status;
 use async_trait::async_trait;
 
+use crate::Caller;
+
 pub use self::file::FileMemory;
 #[cfg(feature = "sqlite")]
 pub use crate::store::sqlite::SqliteMemory;
@@ -32,6 +34,16 @@ pub trait Memory: Send + Sync + 'static {
     async fn list(&self, prefix: &str) -> Result<Vec<String>, MemoryError>;
     /// Removes the key; a missing one is fine.
     async fn delete(&self, key: &str) -> Result<(), MemoryError>;
+
+    /// Removes every key that begins with `prefix`; all of them where that is empty. Returns how many.
+    /// An error says that some may be left. Keys that are set meanwhile may stay.
+    async fn forget(&self, prefix: &str) -> Result<u64, MemoryError> {
+        let keys = self.list(prefix).await?;
+        for key in &keys {
+            self.delete(key).await?;
+        }
+        Ok(keys.len() as u64)
+    }
 }
 
 /// Why memory could not be read or written.
@@ -133,6 +145,12 @@ impl ScopedMemory {
         }
     }
 
+    /// The view of a caller, which all of their sessions share: under `{caller}/`, or
+    /// `/{tenant}/{caller}/` of a caller who has a [tenant](crate::Caller::scope).
+    pub fn of_caller(inner: Arc<dyn Memory>, caller: &Caller) -> Self {
+        Self::of_tenant(inner, caller.scope.as_deref(), &caller.id)
+    }
+
     fn key(&self, key: &str) -> String {
         format!("{}{key}", self.prefix)
     }
@@ -158,6 +176,10 @@ impl Memory for ScopedMemory {
 
     async fn delete(&self, key: &str) -> Result<(), MemoryError> {
         self.inner.delete(&self.key(key)).await
+    }
+
+    async fn forget(&self, prefix: &str) -> Result<u64, MemoryError> {
+        self.inner.forget(&self.key(prefix)).await
     }
 }
 

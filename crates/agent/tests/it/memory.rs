@@ -1,6 +1,6 @@
 use std::{collections::BTreeMap, fs, path::PathBuf, sync::Arc, time::Duration};
 
-use antiphon_agent::{FileMemory, InMemory, Memory, ScopedMemory, types::Status};
+use antiphon_agent::{Caller, FileMemory, InMemory, Memory, ScopedMemory, types::Status};
 use proptest::prelude::*;
 
 fn directory() -> (tempfile::TempDir, PathBuf) {
@@ -24,6 +24,29 @@ async fn keeps_the_rules(memory: &dyn Memory) {
     memory.delete("b/2").await.unwrap();
     assert_eq!(memory.get("b/1").await.unwrap().as_deref(), Some("1"));
     assert_eq!(memory.list("b/").await.unwrap(), ["b/1"]);
+    memory.set("b/3", "three").await.unwrap();
+    assert_eq!(memory.forget("b/").await.unwrap(), 2);
+    assert_eq!(memory.forget("b/").await.unwrap(), 0);
+    assert_eq!(memory.list("").await.unwrap(), ["a", "b", "ä\n\""]);
+}
+
+#[tokio::test]
+async fn a_view_forgets_what_is_its_own() {
+    let memory: Arc<dyn Memory> = Arc::new(InMemory::new());
+    memory.set("ann", "not under it").await.unwrap();
+    let mut tenants = Caller::new("ann");
+    tenants.scope = Some("home".into());
+    let views = [
+        ScopedMemory::of_caller(memory.clone(), &Caller::new("ann")),
+        ScopedMemory::of_caller(memory.clone(), &tenants),
+        ScopedMemory::new(memory.clone(), "anna"),
+    ];
+    for view in &views {
+        view.set("dog", "Rex").await.unwrap();
+    }
+    assert_eq!(memory.list("").await.unwrap(), ["/home/ann/dog", "ann", "ann/dog", "anna/dog"]);
+    assert_eq!(views[0].forget("").await.unwrap(), 1);
+    assert_eq!(memory.list("").await.unwrap(), ["/home/ann/dog", "ann", "anna/dog"]);
 }
 
 #[tokio::test]

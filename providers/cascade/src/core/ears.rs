@@ -7,7 +7,7 @@ use std::{
 };
 
 use antiphon_audio::{TurnDetector, TurnEvent};
-use antiphon_live::{LiveEvent, TextUpdate, VoiceActivity};
+use antiphon_live::{LiveEvent, SpeakerInfo, TextUpdate, VoiceActivity};
 use antiphon_types::AudioFrame;
 
 use super::{Job, JobId, JobOutput, Outputs, Settings};
@@ -480,7 +480,12 @@ impl Ears {
             let words = words.fold(Transcript::default(), Transcript::followed_by);
             if self.settings.input_transcripts {
                 let text = TextUpdate::Final(Some(words.text.clone()));
-                out.event(transcript(item.clone(), text));
+                let speaker = words.language.clone().map(|language| {
+                    let mut speaker = SpeakerInfo::default();
+                    speaker.language = Some(language);
+                    speaker
+                });
+                out.event(LiveEvent::InputTranscript { item: item.clone(), text, speaker });
             }
             if !words.text.is_empty() {
                 self.heard.push_back(Heard::Turn(item, words));

@@ -126,8 +126,10 @@ impl Reply {
                 parts.into_iter().for_each(|part| self.take_part(part, out));
             }
             ModelChunk::Done { reason, usage, metadata } => {
-                if matches!(reason, ModelFinish::Length | ModelFinish::Blocked) {
-                    self.outcome = ReplyOutcome::Incomplete;
+                match reason {
+                    ModelFinish::Length => self.outcome = ReplyOutcome::Incomplete,
+                    ModelFinish::Blocked => self.outcome = ReplyOutcome::Blocked,
+                    _ => {}
                 }
                 if let Some(usage) = usage {
                     self.usage.add(&usage);

@@ -25,6 +25,8 @@ use search::{Bounds, Speller};
 use tokenizer::Tokenizer;
 
 const NAME: &str = "moonshine";
+/// The only one that it knows.
+const LANGUAGE: &str = "en";
 const SAMPLE_RATE_HZ: u32 = 16_000;
 
 /// The Moonshine "tiny" model for English: an encoder over raw 16 kHz audio and a decoder that
@@ -110,7 +112,7 @@ impl Recognizer for Moonshine {
                         words.push(text);
                     }
                 }
-                Ok(Transcript::new(words.join(" ")))
+                Ok(Transcript::new(words.join(" ")).language(LANGUAGE))
             })
             .await
     }
@@ -240,7 +242,7 @@ impl Networks {
             .into_iter()
             .map(|reading| (self.tokenizer.text(&reading.tokens), reading.log_probability));
         let Some((text, best)) = readings.next() else { return Ok(Transcript::default()) };
-        let mut transcript = Transcript::new(text);
+        let mut transcript = Transcript::new(text).language(LANGUAGE);
         for (text, log_probability) in readings {
             // Other tokens may spell the same words.
             let known = text == transcript.text

@@ -83,6 +83,9 @@ impl Client {
                 self.heard(&event.item_id, words, now, out);
             }
             ServerEvent::TranscriptionCompleted(event) => {
+                if let Some([language]) = event.languages.as_deref() {
+                    self.hearing.language(&event.item_id, &language.code);
+                }
                 let words = TextUpdate::Final(Some(event.transcript));
                 self.heard(&event.item_id, words, now, out);
             }

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use antiphon_live::{LiveEvent, Outbox, TextUpdate};
+use antiphon_live::{LiveEvent, Outbox, SpeakerInfo, TextUpdate};
 
 /// How long words of a later utterance wait for those of an earlier one.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -32,6 +32,8 @@ pub(super) struct Hearing {
 #[derive(Debug)]
 struct Utterance {
     item: Arc<str>,
+    /// The language that was heard, where told.
+    language: Option<Arc<str>>,
     /// Words that wait.
     held: Option<TextUpdate>,
     /// Something of it was told.
@@ -76,6 +78,13 @@ impl Hearing {
         true
     }
 
+    /// The language of the words that come next.
+    pub(super) fn language(&mut self, item: &str, language: &str) {
+        if let Some(utterance) = self.open.iter_mut().find(|known| *known.item == *item) {
+            utterance.language = Some(language.into());
+        }
+    }
+
     /// There will be no words of it.
     pub(super) fn failed(&mut self, item: &str, now: Instant, out: &mut Outbox) {
         if let Some(utterance) = self.open.iter_mut().find(|known| *known.item == *item) {
@@ -116,7 +125,7 @@ impl Hearing {
         while let Some(first) = self.open.front_mut() {
             if let Some(update) = first.held.take() {
                 first.told = true;
-                out.events.push_back(transcript(&first.item, update.clone()));
+                out.events.push_back(first.transcript(update.clone()));
                 first.ended |= matches!(update, TextUpdate::Final(_));
                 if matches!(update, TextUpdate::Final(_)) {
                     first.told = false;
@@ -129,7 +138,7 @@ impl Hearing {
             self.patience = None;
             if first.told {
                 // It ends without a last word of the server.
-                out.events.push_back(transcript(&first.item, TextUpdate::Final(None)));
+                out.events.push_back(first.transcript(TextUpdate::Final(None)));
             }
             if self.complete.len() == REMEMBERED {
                 self.complete.pop_front();
@@ -147,12 +156,17 @@ impl Hearing {
 
 impl Utterance {
     fn new(item: Arc<str>) -> Self {
-        Self { item, held: None, told: false, ended: false }
+        Self { item, language: None, held: None, told: false, ended: false }
     }
-}
 
-fn transcript(item: &Arc<str>, text: TextUpdate) -> LiveEvent {
-    LiveEvent::InputTranscript { item: item.clone(), text, speaker: None }
+    fn transcript(&self, text: TextUpdate) -> LiveEvent {
+        let speaker = self.language.clone().map(|language| {
+            let mut speaker = SpeakerInfo::default();
+            speaker.language = Some(language);
+            speaker
+        });
+        LiveEvent::InputTranscript { item: self.item.clone(), text, speaker }
+    }
 }
 
 /// Two updates as one.
@@ -176,6 +190,18 @@ fn merge(earlier: Option<TextUpdate>, later: TextUpdate) -> TextUpdate {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_language_that_was_heard_is_told_with_the_words() {
+        let (mut hearing, mut out, now) = (Hearing::default(), Outbox::default(), Instant::now());
+        hearing.committed("a", None, &mut out);
+        hearing.language("a", "de");
+        hearing.words("a", whole("Guten Tag."), now, &mut out);
+        let Some(LiveEvent::InputTranscript { speaker, .. }) = out.events.pop_back() else {
+            panic!("{:?}", out.events);
+        };
+        assert_eq!(speaker.unwrap().language.as_deref(), Some("de"));
+    }
 
     fn told(out: &mut Outbox) -> Vec<(String, TextUpdate)> {
         out.events

@@ -271,6 +271,9 @@ impl Client {
                 (Some("turn_detected"), _) => ReplyOutcome::Interrupted,
                 _ => ReplyOutcome::Cancelled,
             },
+            Some(ResponseStatus::Incomplete) if reason == Some("content_filter") => {
+                ReplyOutcome::Blocked
+            }
             Some(ResponseStatus::Incomplete) => ReplyOutcome::Incomplete,
             Some(ResponseStatus::Failed) => ReplyOutcome::Failed,
             _ => ReplyOutcome::Completed,

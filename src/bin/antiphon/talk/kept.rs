@@ -4,15 +4,20 @@ use std::path::PathBuf;
 
 use antiphon::{
     agent::{Agent, InvocationContext, Voice},
-    session::SessionBuilder,
+    session::{OnHangup, SessionBuilder},
 };
 
-use crate::{args::TalkArguments, failure::Failure, store::Store};
+use crate::{
+    args::{HangUp, TalkArguments},
+    failure::Failure,
+    store::Store,
+};
 
 /// Where a conversation is kept, and what it goes on from.
 pub struct Kept {
     store: PathBuf,
     from: From,
+    on_hangup: OnHangup,
 }
 
 enum From {
@@ -29,7 +34,11 @@ impl Kept {
             (None, true) => From::Latest,
             (None, false) => From::Nothing,
         };
-        Some(Self { store: arguments.store.clone()?, from })
+        let on_hangup = match arguments.on_hangup {
+            HangUp::Abort => OnHangup::Abort,
+            HangUp::Detach => OnHangup::Detach,
+        };
+        Some(Self { store: arguments.store.clone()?, from, on_hangup })
     }
 
     /// Has each turn of the session kept.
@@ -47,7 +56,7 @@ impl Kept {
                 .voice(Voice::new(""))
                 .shared_store(store.shared())
                 .build();
-        let builder = builder.agent(&agent);
+        let builder = builder.agent(&agent).on_hangup(self.on_hangup);
         Ok(match from {
             Some(from) => builder.resume_snapshot(from.snapshot_id),
             None => builder,

@@ -82,6 +82,9 @@ fn describe(event: &EventKind) -> Option<String> {
             )
         }
         EventKind::TurnCommitted { snapshot_id: Some(id), .. } => format!("     committed {id}"),
+        EventKind::Detached { snapshot_id } => {
+            format!("-- hung up: the turn goes on as {snapshot_id}")
+        }
         EventKind::TurnCommitted { error: Some(error), .. } => {
             format!("  !! the turn could not be kept: {error}")
         }

@@ -90,7 +90,8 @@ pub async fn talk(plan: Plan) -> Result<(), Failure> {
     };
     session.start(config, plan.idle).await.map_err(Failure::failed)?;
     let reason = conversation.run().await;
-    let _ = session.shutdown(SHUTDOWN).await;
+    // Work that was left behind is not waited for by who leaves a second time.
+    let _ = tokio::time::timeout(2 * SHUTDOWN, session.shutdown(SHUTDOWN)).await;
     let deaf = conversation.deaf.take();
     let unprinted = conversation.unprinted.take();
     drop(conversation);

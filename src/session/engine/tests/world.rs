@@ -25,7 +25,7 @@ use crate::session::{
         Decision, Engine, EngineConfig, HookTrouble, HostCommand, Input, MAX_GATED, Manner, Origin,
         Output, Ticket, io::not_run,
     },
-    journal::Committed,
+    journal::{Committed, Linked},
     recording::RecordedEngine,
 };
 
@@ -114,6 +114,9 @@ const JUDGED: u8 = 64;
 /// The session is bounded in time.
 const BOUNDED: u8 = 128;
 
+/// How long work goes on whose caller hung up.
+const LEFT_WORK: Duration = Duration::from_secs(20);
+
 impl World {
     /// A life with these abilities of the provider. `recorded`: [`World::script`] is asked for.
     pub(super) fn new(capabilities: u8, fault: Fault, recorded: bool) -> Self {
@@ -129,6 +132,7 @@ impl World {
             limits.max_length = Some(Duration::from_secs(120));
             limits.max_silence = Some(Duration::from_secs(40));
         }
+        limits.detached = LEFT_WORK;
         let config = EngineConfig {
             session_id: "s".into(),
             provider: "p".into(),
@@ -142,6 +146,7 @@ impl World {
             first_generation: 1,
             seed: None,
             lifetime: Default::default(),
+            linked: capabilities.is_multiple_of(3).then_some(Linked { detaches: true }),
         };
         let reply_audio = config.limits.reply_audio;
         let mut world = Self {
@@ -277,6 +282,10 @@ impl World {
             Output::Observe { ticket, executed, .. } => {
                 self.give(Input::ToolDone { ticket, executed, whole_bytes: None });
             }
+            Output::HungUp { turn } => self.give(match turn % 2 {
+                0 => Input::Detached { snapshot_id: "row".into() },
+                _ => Input::NotDetached { why: "the disk is full".into() },
+            }),
             Output::AskPrompt { prompt, .. } => self.prompts.push_back(prompt.id),
             _ => {}
         }
@@ -605,7 +614,7 @@ impl World {
     pub(super) fn finish(&mut self) -> Result<(), String> {
         if !self.watch.has_ended() {
             self.input(Input::Stop { reason: EndReason::Stopped, within: None });
-            self.wait(Duration::from_secs(10));
+            self.wait(LEFT_WORK + Duration::from_secs(10));
         }
         self.watch.finish();
         self.watch.broken.take().map_or(Ok(()), Err)

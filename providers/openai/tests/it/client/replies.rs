@@ -392,7 +392,7 @@ fn every_end_of_a_reply_is_told_as_what_it_is() {
     for (status, details, told) in [
         ("completed", json!(null), vec!["done a Completed"]),
         ("incomplete", json!({"reason": "max_output_tokens"}), vec!["done a Incomplete"]),
-        ("incomplete", json!({"reason": "content_filter"}), vec!["done a Incomplete"]),
+        ("incomplete", json!({"reason": "content_filter"}), vec!["done a Blocked"]),
         ("cancelled", json!({"reason": "client_cancelled"}), vec!["done a Cancelled"]),
         (
             "cancelled",

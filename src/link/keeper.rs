@@ -1,0 +1,152 @@
+//! The task of a run that waits for the store: tells of turns once they are written, and stays with
+//! the work that a caller left behind until that is settled.
+
+use std::sync::Arc;
+
+use antiphon_agent::{
+    AgentFinishReason, AgentResult, Invocation, RuntimeError, SealedTurn, Settled,
+};
+use tokio::sync::mpsc;
+
+use super::journal::{Tip, lost};
+use crate::session::journal::{Committed, Told};
+
+/// Why work that a caller left behind is not told as committed.
+const UNSETTLED: &str = "the end of the work could not be written";
+
+/// What the keeper is handed, in order.
+pub(super) enum Work {
+    /// A turn ended.
+    Turn(Box<Pending>),
+    /// The caller hung up in this turn, and the work goes on.
+    HangUp { turn: u64 },
+}
+
+/// A turn that is not known to be written.
+pub(super) struct Pending {
+    pub(super) turn: u64,
+    pub(super) reason: AgentFinishReason,
+    /// Why it failed, or was stopped.
+    pub(super) error: Option<RuntimeError>,
+    pub(super) sealed: SealedTurn,
+}
+
+/// See the head of this module.
+pub(super) struct Keeper {
+    pub(super) invocation: Arc<Invocation>,
+    pub(super) tip: Tip,
+    pub(super) told: mpsc::Sender<Told>,
+}
+
+/// Work in the background.
+struct Behind {
+    /// The newest turn of it.
+    turn: u64,
+    /// What it came to so far.
+    result: Result<Option<AgentFinishReason>, RuntimeError>,
+}
+
+impl Keeper {
+    /// Works until nothing more is handed over and all is settled. An error of telling says that the
+    /// session is over: what there is to write is written all the same.
+    pub(super) async fn run(self, mut work: mpsc::Receiver<Work>) {
+        let mut behind = None;
+        let mut stopped = false;
+        loop {
+            let next = tokio::select! {
+                biased;
+                next = work.recv() => next,
+                () = self.invocation.context().cancellation().cancelled(), if !stopped => {
+                    stopped = true;
+                    let told = if behind.is_some() { Told::Aborted } else { Told::Failed };
+                    let _ = self.told.send(told).await;
+                    continue;
+                }
+            };
+            match next {
+                None => break,
+                Some(Work::Turn(pending)) => self.turn(*pending, &mut behind).await,
+                Some(Work::HangUp { turn }) if behind.is_none() => {
+                    behind = self.hang_up(turn).await;
+                }
+                Some(Work::HangUp { .. }) => {}
+            }
+        }
+        if let Some(behind) = behind {
+            self.settle(behind).await;
+        }
+    }
+
+    async fn turn(&self, pending: Pending, behind: &mut Option<Behind>) {
+        let Pending { turn, reason, error, sealed } = pending;
+        let Settled { end, error: unwritten, .. } = sealed.settle().await;
+        if let (None, None, Some(behind)) = (&end.snapshot_id, &unwritten, behind) {
+            // Its place is the row that stands for all that is left behind.
+            behind.turn = turn;
+            behind.result = match error {
+                None => Ok(Some(reason)),
+                Some(error) => Err(error),
+            };
+            return;
+        }
+        let parent_id = self.tip.id();
+        if end.snapshot_id.is_some() {
+            self.tip.set(end.snapshot_id.clone());
+        }
+        let finish_reason = Some(reason);
+        let stall = self.invocation.on_store_stall();
+        let committed = match unwritten {
+            Some(error) => Committed { finish_reason, ..lost(turn, &error, stall.ends()) },
+            None => Committed {
+                turn,
+                parent_id: parent_id.filter(|_| end.snapshot_id.is_some()),
+                snapshot_id: end.snapshot_id,
+                finish_reason,
+                error: None,
+                ends_session: false,
+            },
+        };
+        let _ = self.told.send(Told::Committed(committed)).await;
+    }
+
+    async fn hang_up(&self, turn: u64) -> Option<Behind> {
+        let (told, behind) = match self.invocation.detach().await {
+            Ok(snapshot_id) => {
+                let behind = Behind { turn, result: Ok(None) };
+                (Told::Detached(snapshot_id), Some(behind))
+            }
+            Err(error) => (Told::NotDetached(error.to_string()), None),
+        };
+        let _ = self.told.send(told).await;
+        behind
+    }
+
+    /// The work is over: the row becomes what it came to.
+    async fn settle(self, behind: Behind) {
+        let Self { invocation, tip, told, .. } = self;
+        let Some(invocation) = Arc::into_inner(invocation) else {
+            // It settles the row as aborted once the last of its holders is gone.
+            tracing::error!("work in the background is over, and somebody still holds it");
+            return;
+        };
+        let result = behind.result.map(|finish_reason| {
+            let messages = invocation.session().messages();
+            let message = messages.last().map(|message| (**message).clone());
+            AgentResult { message, artifacts: Vec::new(), finish_reason }
+        });
+        let output = invocation.finish(result).await;
+        let parent_id = tip.id();
+        if output.snapshot_id.is_some() {
+            tip.set(output.snapshot_id.clone());
+        }
+        let committed = Committed {
+            turn: behind.turn,
+            parent_id: parent_id.filter(|_| output.snapshot_id.is_some()),
+            error: output.snapshot_id.is_none().then(|| UNSETTLED.to_owned()),
+            snapshot_id: output.snapshot_id,
+            finish_reason: output.finish_reason,
+            ends_session: false,
+        };
+        let _ = told.send(Told::Committed(committed)).await;
+    }
+}
