@@ -151,3 +151,25 @@ fn work_that_was_left_is_aborted_from_another_process() {
     assert_eq!(run.one("turn_committed")["finish_reason"], "aborted");
     assert_eq!(run.one("tool_result")["outcome"], "cancelled");
 }
+
+#[test]
+fn after_a_resume_the_offline_agent_answers_by_voice_from_what_was_said_before() {
+    let run = talk("convert ten miles to kilometers", &[]).run().ok();
+    let answer = run.said()[0].to_owned();
+    assert!(answer.contains("16.09"), "{answer}");
+    let run = Program::new(["speak", "Can you repeat that?", "--output", "again.wav"])
+        .in_folder_of(run)
+        .run()
+        .ok();
+    let run = Program::talk()
+        .args(["--input", "again.wav", "--output", "answer.wav"])
+        .args(["--store", "turns.db", "--resume-latest"])
+        .in_folder_of(run)
+        .run()
+        .ok();
+    assert_eq!(run.said(), [answer], "{}", run.stdout);
+    assert!(run.of("tool_call").is_empty(), "{}", run.stdout);
+    let (samples, rate) = run.samples("answer.wav");
+    let loud = samples.iter().filter(|sample| sample.unsigned_abs() > 1_000).count();
+    assert!(loud > rate as usize / 10, "{loud} loud samples");
+}

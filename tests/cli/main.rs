@@ -6,6 +6,7 @@ mod conversation;
 mod files;
 mod idle;
 mod kept;
+mod killed;
 mod program;
 mod recorded;
 mod sound;
