@@ -29,7 +29,7 @@ setup:
 
 soak:
 	@scripts/setup.sh test
-	PROPTEST_CASES=$${CASES:-20000} KILLS=$${KILLS:-100} SEED=$${SEED:-$$(date +%s)} cargo nextest run --locked --workspace --all-features --no-fail-fast
+	PROPTEST_CASES=$${CASES:-20000} KILLS=$${KILLS:-200} SEED=$${SEED:-$$(date +%s)} cargo nextest run --locked --workspace --all-features --no-fail-fast
 	cargo build --release --locked --workspace --all-features --bins --example slow_hook --example text_agent
 	.venv/bin/python tests/interop/run.py target/release
 
@@ -44,6 +44,7 @@ bench:
 	cargo bench --locked --features full --bench offline
 	cargo bench --locked --features full --bench session
 	cargo bench --locked --features full --bench snapshots
+	cargo bench --locked --features full --bench link
 	benches/peers/run.py
 
 models:
