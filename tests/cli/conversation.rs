@@ -17,6 +17,22 @@ fn a_spoken_question_is_answered_and_the_session_ends() {
 }
 
 #[test]
+fn another_provider_goes_on_where_the_first_cannot_be_reached() {
+    // Nobody listens there.
+    let away = ["--provider", "openai", "--url", "ws://127.0.0.1:1"];
+    let run = Program::new(["talk", "--events", "json", "--output", "none"])
+        .environment("OPENAI_API_KEY", "sk-test")
+        .args(away)
+        .args(["--fallback", "offline"])
+        .text("what time is it")
+        .run()
+        .ok();
+    assert_eq!(run.one("session_started")["provider"], "offline");
+    assert_eq!(run.one("tool_call")["name"], "clock");
+    assert!(run.said()[0].starts_with("It is "), "{:?}", run.said());
+}
+
+#[test]
 fn every_line_fits_the_schema() {
     let schema = include_str!("../../schemas/talk-events.schema.json");
     let schema: Value = serde_json::from_str(schema).unwrap();

@@ -39,6 +39,7 @@ fn flags() {
         refuses_in_one_line(Program::new(["talk"]).args(arguments), 2, reason);
     }
     for (arguments, reason) in [
+        (vec!["--fallback", "offline", "--text", "hello"], "names another provider each time"),
         (vec!["--input", "mic"], "--fast does not go with --input mic"),
         (vec!["--input", "mic", "--text", "hello"], "nothing can come after --input mic"),
         (vec!["--text", "  "], "--text is blank"),

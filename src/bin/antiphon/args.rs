@@ -39,6 +39,10 @@ pub struct TalkArguments {
     /// Who hears, thinks and speaks.
     #[arg(long, value_enum, default_value_t)]
     pub provider: Provider,
+    /// Who goes on with the conversation where the provider cannot be reached, or ends the connection
+    /// for good. May be repeated; they are tried in this order.
+    #[arg(long, value_name = "NAME", value_enum)]
+    pub fallback: Vec<Provider>,
     /// The server, in place of the provider's own: `ws://` or `wss://`.
     #[arg(long, value_name = "URL")]
     pub url: Option<String>,

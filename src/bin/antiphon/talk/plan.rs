@@ -57,6 +57,7 @@ pub struct Plan {
     pub fast: bool,
     pub recording: Option<Recording>,
     pub provider: Voices,
+    pub fallbacks: Vec<Voices>,
 }
 
 /// Who hears, thinks and speaks.
@@ -68,8 +69,13 @@ pub enum Voices {
 }
 
 impl Voices {
-    fn new(arguments: &TalkArguments) -> Result<Self, Failure> {
+    /// The provider, and those that are fallen back on.
+    fn all(arguments: &TalkArguments) -> Result<(Self, Vec<Self>), Failure> {
         let TalkArguments { provider, url, model, chat_model: chat, models, fast, .. } = arguments;
+        let used: Vec<_> = std::iter::once(provider).chain(&arguments.fallback).collect();
+        if used.iter().enumerate().any(|(at, one)| used[..at].contains(one)) {
+            return Err(Failure::usage("--fallback names another provider each time"));
+        }
         let given = [
             ("--url", url.is_some(), &[Provider::Openai, Provider::Gemini][..]),
             ("--model", model.is_some(), &[Provider::Openai, Provider::Gemini]),
@@ -79,8 +85,13 @@ impl Voices {
             ("--chat-api", chat.chat_api.is_some(), &[Provider::Cascade]),
             ("--fast", *fast, &[Provider::Offline]),
         ];
+        let goes_with = |flag: &str, fits: &[Provider]| match flag {
+            // Nobody else's time can be hurried.
+            "--fast" => used.iter().all(|used| fits.contains(used)),
+            _ => used.iter().any(|used| fits.contains(used)),
+        };
         if let Some((flag, ..)) =
-            given.into_iter().find(|(_, given, fits)| *given && !fits.contains(provider))
+            given.into_iter().find(|(flag, given, fits)| *given && !goes_with(flag, fits))
         {
             return Err(Failure::usage(match provider {
                 Provider::Offline => format!("{flag} does not go with --provider offline"),
@@ -90,6 +101,12 @@ impl Voices {
                 }
             }));
         }
+        let fallbacks = arguments.fallback.iter().map(|one| Self::of(*one, arguments));
+        Ok((Self::of(*provider, arguments)?, fallbacks.collect::<Result<_, _>>()?))
+    }
+
+    fn of(provider: Provider, arguments: &TalkArguments) -> Result<Self, Failure> {
+        let TalkArguments { url, model, chat_model: chat, models, .. } = arguments;
         Ok(match provider {
             Provider::Offline => Self::Offline { models: models.clone() },
             Provider::Cascade => {
@@ -112,7 +129,7 @@ pub enum Output {
 impl Plan {
     /// Reads every file that the command line names.
     pub fn new(arguments: TalkArguments, order: &[Given]) -> Result<Self, Failure> {
-        let provider = Voices::new(&arguments)?;
+        let (provider, fallbacks) = Voices::all(&arguments)?;
         let mut devices = Devices::default();
         let mut items = items(&arguments, order)?;
         let output = match &arguments.output {
@@ -179,6 +196,7 @@ impl Plan {
                 .record
                 .map(|dir| Recording::new(dir).audio(arguments.record_audio)),
             provider,
+            fallbacks,
         })
     }
 }

@@ -5,6 +5,7 @@ use std::{env, sync::Arc};
 use antiphon::{
     live::{LiveConfig, LiveProvider, VoiceActivity},
     providers::{cascade::offline::OfflineSpeech, gemini::Gemini, openai::OpenAi},
+    session::SessionBuilder,
 };
 
 use super::plan::{Plan, Voices};
@@ -29,13 +30,42 @@ pub async fn open(plan: &Plan) -> Result<(Arc<dyn LiveProvider>, LiveConfig), Fa
     if let Some(voice) = &plan.voice {
         config = config.voice(voice.as_str());
     }
-    match &plan.provider {
+    configured(&plan.provider, plan.voice.as_deref(), config).await
+}
+
+/// With the providers that the session falls back on.
+pub async fn fall_back(
+    plan: &Plan,
+    mut builder: SessionBuilder,
+) -> Result<SessionBuilder, Failure> {
+    for voices in &plan.fallbacks {
+        let (provider, own) = configured(voices, None, LiveConfig::new()).await?;
+        builder = builder.fallback(provider, move |mut config| {
+            config.model.clone_from(&own.model);
+            config.api_key.clone_from(&own.api_key);
+            config.endpoint.clone_from(&own.endpoint);
+            if config.instructions.is_none() {
+                config.instructions.clone_from(&own.instructions);
+            }
+            config
+        });
+    }
+    Ok(builder)
+}
+
+/// A provider, and `config` as it is to be for it.
+async fn configured(
+    voices: &Voices,
+    voice: Option<&str>,
+    mut config: LiveConfig,
+) -> Result<(Arc<dyn LiveProvider>, LiveConfig), Failure> {
+    match voices {
         Voices::Offline { models } => {
-            let speech = speech(models, plan).await?;
+            let speech = speech(models, voice).await?;
             Ok((Arc::new(offline::provider(speech)), config))
         }
         Voices::Cascade { models, chat } => {
-            let speech = speech(models, plan).await?;
+            let speech = speech(models, voice).await?;
             Ok((Arc::new(speech.provider(chat.clone())), config.instructions(INSTRUCTIONS)))
         }
         Voices::OpenAi { url, model } => {
@@ -49,9 +79,9 @@ pub async fn open(plan: &Plan) -> Result<(Arc<dyn LiveProvider>, LiveConfig), Fa
     }
 }
 
-async fn speech(models: &ModelArguments, plan: &Plan) -> Result<OfflineSpeech, Failure> {
+async fn speech(models: &ModelArguments, voice: Option<&str>) -> Result<OfflineSpeech, Failure> {
     let speech = offline::load(models).await?;
-    if let Some(voice) = &plan.voice {
+    if let Some(voice) = voice {
         offline::check_voice(&*speech.synthesizer, voice)?;
     }
     Ok(speech)

@@ -45,16 +45,14 @@ pub async fn talk(plan: Plan) -> Result<(), Failure> {
         None => Arc::new(InMemory::new()),
     };
     let (provider, config) = provider::open(&plan).await?;
+    let builder = provider::fall_back(&plan, AgentSession::builder(provider)).await?;
     let (toolbox, policy) = Toolbox::new(plan.equipment, memory.clone())?;
     let tape = match &plan.output {
         Output::File(path) => Some(Tape::create(path)?),
         Output::Speaker | Output::None => None,
     };
 
-    let mut builder = AgentSession::builder(provider)
-        .registry(toolbox.registry.clone())
-        .authorize(policy)
-        .memory(memory);
+    let mut builder = builder.registry(toolbox.registry.clone()).authorize(policy).memory(memory);
     if let Some(kept) = &plan.kept {
         builder = kept.link(builder).await?;
     } else if plan.memory.is_some() {
