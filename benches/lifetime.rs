@@ -1,0 +1,222 @@
+//! What a change of connections costs: `cargo bench --bench lifetime`.
+//!
+//! One session over loopback, whose user never stops talking, has its connection replaced two hundred
+//! times: printed are the gaps, the user's audio that was lost, and how much memory it took. Then five
+//! hundred sessions have theirs replaced within one minute, each in a conversation that goes on.
+
+use std::{
+    fs,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use antiphon::{
+    audio::{AudioFormat, ClockedSink},
+    live::{
+        Frame, LiveConfig,
+        acceptor::{Accepted, Acceptor, Answer, Listener, Request, ServerSocket},
+    },
+    providers::openai::OpenAi,
+    session::{AgentSession, EventKind, EventStream, IdleConfig},
+};
+use antiphon_testkit::openai::{Pace, Reply, Rule, Script, Server};
+
+type Error = Box<dyn std::error::Error + Send + Sync>;
+
+const CHANGES: usize = 200;
+const BETWEEN: Duration = Duration::from_millis(200);
+const SESSIONS: u32 = 500;
+const MINUTE: Duration = Duration::from_secs(60);
+/// A frame of 20 ms at 24 kHz, in base64.
+const FRAME_CHARS: u64 = 1_280;
+
+fn main() -> Result<(), Error> {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(one_session())?;
+    runtime.block_on(many_sessions())?;
+    Ok(())
+}
+
+/// A talking user, and one change after another.
+async fn one_session() -> Result<(), Error> {
+    let heard = Arc::new(AtomicU64::new(0));
+    let url = listen(heard.clone()).await?;
+    let (session, mut events) = start(&url).await?;
+    let talking = session.clone();
+    let talk = tokio::spawn(async move {
+        let frame = antiphon_testkit::voice_like(24_000, 20);
+        let mut ticks = tokio::time::interval(Duration::from_millis(20));
+        let mut sent = 0u64;
+        loop {
+            ticks.tick().await;
+            match talking.send_audio(frame.clone()) {
+                Ok(()) => sent += 1,
+                Err(_) => return sent,
+            }
+        }
+    });
+    let mut gaps = Vec::with_capacity(CHANGES);
+    let (mut lost, mut before) = (0, 0);
+    for number in 0..CHANGES {
+        tokio::time::sleep(BETWEEN).await;
+        session.reconnect()?;
+        let (gap_ms, audio_lost_ms) = restored(&mut events).await?;
+        gaps.push(gap_ms);
+        lost += audio_lost_ms;
+        if number == CHANGES / 4 {
+            before = resident_kb();
+        }
+    }
+    let grown = resident_kb().saturating_sub(before);
+    tokio::time::sleep(BETWEEN).await;
+    session.shutdown(Duration::from_secs(1)).await?;
+    let sent = talk.await?;
+    gaps.sort_unstable();
+    let at = |share: f64| gaps[((gaps.len() - 1) as f64 * share) as usize];
+    println!(
+        "{CHANGES} changes of one session: gap p50 {} ms, p99 {} ms, worst {} ms; {lost} ms of the \
+         user's audio lost; {} of {sent} frames arrived; {grown} kB grown in the last three quarters",
+        at(0.5),
+        at(0.99),
+        at(1.0),
+        heard.load(Relaxed),
+    );
+    Ok(())
+}
+
+/// Sessions that change in the same minute, each between two turns.
+async fn many_sessions() -> Result<(), Error> {
+    let mut pace = Pace::default();
+    pace.think_ms = 5;
+    let answer = Rule::always(Reply::spoken("Yes.", 200));
+    let server = Server::without_records(Script::auto().pace(pace).reply(answer));
+    let serving = server.listen(None).await?;
+    let url = serving.url().to_owned();
+    let began = Instant::now();
+    let mut lives = Vec::new();
+    for number in 0..SESSIONS {
+        let url = url.clone();
+        lives.push(tokio::spawn(async move {
+            tokio::time::sleep(MINUTE / 6 * number / SESSIONS).await;
+            let (session, mut events) = start(&url).await?;
+            ask(&session, &mut events).await?;
+            tokio::time::sleep(MINUTE / 2).await;
+            session.reconnect()?;
+            let (gap_ms, lost_ms) = restored(&mut events).await?;
+            ask(&session, &mut events).await?;
+            session.shutdown(Duration::from_secs(3)).await?;
+            Ok::<_, Error>((gap_ms, lost_ms))
+        }));
+    }
+    let (mut gaps, mut failed, mut lost) = (Vec::new(), 0, 0);
+    for life in lives {
+        match life.await? {
+            Ok((gap_ms, lost_ms)) => {
+                gaps.push(gap_ms);
+                lost += lost_ms;
+            }
+            Err(error) => {
+                failed += 1;
+                eprintln!("a session failed: {error}");
+            }
+        }
+    }
+    gaps.sort_unstable();
+    let at = |share: f64| gaps.get((gaps.len().saturating_sub(1) as f64 * share) as usize);
+    println!(
+        "{SESSIONS} sessions that change within {:.0?}: {failed} failed; gap p50 {:?} ms, p99 {:?} ms; \
+         {lost} ms of audio lost",
+        began.elapsed(),
+        at(0.5).copied().unwrap_or_default(),
+        at(0.99).copied().unwrap_or_default(),
+    );
+    Ok(())
+}
+
+async fn start(url: &str) -> Result<(AgentSession, EventStream), Error> {
+    let sink = ClockedSink::new(AudioFormat::pcm16(24_000));
+    let session = AgentSession::builder(Arc::new(OpenAi::new())).sink(sink).build()?;
+    let events = session.events();
+    let mut config = LiveConfig::new().api_key("x");
+    config.endpoint = Some(url.to_owned());
+    session.start(config, IdleConfig::OFF).await?;
+    Ok((session, events))
+}
+
+/// Waits for the answer to a text, heard to its end.
+async fn ask(session: &AgentSession, events: &mut EventStream) -> Result<(), Error> {
+    session.send_text("Are you there?")?;
+    until(events, |kind| matches!(kind, EventKind::TurnFinished { .. }).then_some(())).await
+}
+
+/// Waits for the next connection: its gap, and the audio lost in it.
+async fn restored(events: &mut EventStream) -> Result<(u64, u64), Error> {
+    until(events, |kind| match kind {
+        EventKind::StateRestored { gap_ms, audio_lost_ms, .. } => Some((*gap_ms, *audio_lost_ms)),
+        _ => None,
+    })
+    .await
+}
+
+async fn until<T>(
+    events: &mut EventStream,
+    mut is: impl FnMut(&EventKind) -> Option<T>,
+) -> Result<T, Error> {
+    let found = async {
+        while let Some(event) = events.next().await {
+            if let Some(found) = is(&event.kind) {
+                return Ok(found);
+            }
+        }
+        Err("the session ended".into())
+    };
+    tokio::time::timeout(MINUTE, found).await?
+}
+
+/// A server that only counts the frames of the user's audio.
+async fn listen(heard: Arc<AtomicU64>) -> Result<String, Error> {
+    let listener = Listener::bind("127.0.0.1:0", Acceptor::default()).await?;
+    let url = format!("ws://{}/v1/realtime", listener.local_addr()?);
+    tokio::spawn(listener.serve(
+        |_: &Request| Answer::upgrade(),
+        move |accepted: Accepted| {
+            let heard = heard.clone();
+            async move {
+                // A client that is gone ends its connection.
+                let _ = listen_to(accepted.socket, &heard).await;
+            }
+        },
+    ));
+    Ok(url)
+}
+
+async fn listen_to(mut socket: ServerSocket, heard: &AtomicU64) -> Result<(), Error> {
+    let session = r#""session":{"type":"realtime"}}"#;
+    let text = |text: String| Frame::Text(text.into());
+    socket.send(text(format!(r#"{{"type":"session.created","event_id":"e1",{session}"#))).await?;
+    let mut ready = false;
+    while let Some(frame) = socket.recv().await {
+        let Frame::Text(frame) = frame? else { continue };
+        if frame.contains("input_audio_buffer.append") {
+            // Frames may come in one append, or several.
+            let audio = frame.len() as u64;
+            heard.fetch_add((audio + FRAME_CHARS / 2) / FRAME_CHARS, Relaxed);
+        } else if !ready {
+            ready = true;
+            let updated = format!(r#"{{"type":"session.updated","event_id":"e2",{session}"#);
+            socket.send(text(updated)).await?;
+        }
+    }
+    Ok(())
+}
+
+/// What the process holds, in kB; 0 where that cannot be known.
+fn resident_kb() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap_or_default();
+    line.split_whitespace().nth(1).and_then(|kb| kb.parse().ok()).unwrap_or_default()
+}
