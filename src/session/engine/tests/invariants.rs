@@ -27,6 +27,8 @@ pub(super) struct Invariants {
     given: Option<(ReplyId, AudioFrame)>,
     /// The audio that came for each content part of this connection.
     received: HashMap<(Arc<str>, u32), Duration>,
+    /// The same of the connections before, which one that continues them knows of.
+    received_before: HashMap<(Arc<str>, u32), Duration>,
     generation: Generation,
     paused: bool,
     approved: BTreeSet<Ticket>,
@@ -54,7 +56,7 @@ impl Invariants {
             Input::Connected { epoch, .. } => {
                 self.epoch = Some(*epoch);
                 self.active = None;
-                self.received.clear();
+                self.received_before.extend(self.received.drain());
             }
             Input::Disconnected { epoch, .. } if self.epoch == Some(*epoch) => {
                 self.epoch = None;
@@ -151,7 +153,9 @@ impl Invariants {
                 self.check(active.is_none(), || format!("asked for a reply beside {active:?}"));
             }
             LiveCommand::Truncate { item, content_index, audio_end_ms, .. } => {
-                let received = self.received.get(&(item.clone(), *content_index)).copied();
+                let part = (item.clone(), *content_index);
+                let before = self.received_before.get(&part).filter(|_| engine.reconnect.resumed);
+                let received = self.received.get(&part).or(before).copied();
                 let ms = u64::from(*audio_end_ms);
                 let within = received.is_some_and(|received| ms <= received.as_millis() as u64);
                 self.check(within, || format!("truncates {item} at {ms} ms of {received:?}"));

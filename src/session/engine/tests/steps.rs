@@ -119,7 +119,7 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
         (0..8u8).prop_map(Step::CallsBack),
         (0..5u8).prop_map(|outcome| Step::Done { outcome }),
         proptest::option::of(0..6u8).prop_map(Step::Interrupted),
-        (0..8u8).prop_map(Step::Trouble),
+        (0..16u8).prop_map(Step::Trouble),
         (0..16u8).prop_map(Step::Host),
         (0..8u8).prop_map(Step::Judge),
         (0..8u8).prop_map(Step::ToolEnds),

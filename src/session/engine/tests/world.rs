@@ -10,7 +10,7 @@ use antiphon_agent::{AgentFinishReason, ModelResponseChunk, Outcome, Part, Role}
 use antiphon_audio::{Generation, Played, PositionSource};
 use antiphon_live::{
     Capabilities, ErrorInfo, LiveCommand, LiveConfig, LiveError, LiveEvent, ReplyId, ReplyOutcome,
-    TextUpdate,
+    Resumption, TextUpdate,
 };
 use antiphon_types::{
     AudioFormat, AudioFrame, JsonObject, ToolArguments, ToolCall, ToolCallRequest, ToolResponse,
@@ -22,8 +22,8 @@ use crate::session::{
     BargeIn, EndReason, EventKind, IdleConfig, ReconnectPolicy, SayOptions, SessionLimits,
     SpeechJudge, UserAudio,
     engine::{
-        Decision, Engine, EngineConfig, HookTrouble, HostCommand, Input, MAX_GATED, Manner, Origin,
-        Output, Ticket, io::not_run,
+        Decision, Engine, EngineConfig, HandOff, HookTrouble, HostCommand, Input, MAX_GATED,
+        Manner, Origin, Output, Persona, Ticket, io::not_run,
     },
     journal::{Committed, Linked},
     recording::RecordedEngine,
@@ -186,6 +186,13 @@ impl World {
         let format = AudioFormat::pcm16(24_000);
         let mut can = Capabilities::audio_only(AudioFormat::pcm16(16_000), format);
         can.text_input = true;
+        // As far as the next connection goes on from this one, it does so in two ways.
+        can.resumption = able & 3 > 1;
+        can.resumes_calls = able & 4 > 0;
+        can.history = able & 8 > 0;
+        can.update_instructions = able & 16 > 0;
+        can.update_tools = able & 16 > 0;
+        can.connection_limit = (able & 32 > 0).then_some(Duration::from_secs(90));
         can.tools = true;
         can.cancel_reply = true;
         can.truncate = true;
@@ -547,7 +554,35 @@ impl World {
                 self.input(Input::Refused { epoch, command, origin, error });
             }
             6 => self.input(Input::HookTrouble { trouble: HookTrouble::Panicked { hook: "h" } }),
-            _ => self.event(LiveEvent::Ignored { kind: "x".into() }),
+            7 => self.event(LiveEvent::Ignored { kind: "x".into() }),
+            8 | 9 => {
+                let handle = "h".to_owned().into();
+                self.event(LiveEvent::Resumable(Resumption { handle }));
+            }
+            10 => self.event(LiveEvent::NotResumable),
+            11 => {
+                let time_left = Some(Duration::from_secs(30));
+                self.event(LiveEvent::GoingAway { time_left });
+            }
+            12 => {
+                // Lost with something on the way.
+                let frame = HostCommand::Audio(silence(480));
+                let commands = vec![frame, HostCommand::EndAudio];
+                self.input(Input::Returned { epoch, commands });
+                self.trouble(2);
+            }
+            13 => self.input(Input::Host(HostCommand::Reconnect)),
+            kind => {
+                let persona = Persona {
+                    instructions: Some("Be another.".into()),
+                    tools: Vec::new(),
+                    voice: (kind == 14).then(|| "v".into()),
+                };
+                let persona = self.next_call.is_multiple_of(2).then_some(persona);
+                let to = persona.as_ref().map(|_| "a".into());
+                let order = HandOff { number: self.next_call, to, persona, speaks: kind == 14 };
+                self.input(Input::Host(HostCommand::HandOff(order)));
+            }
         }
     }
 
