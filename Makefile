@@ -45,6 +45,7 @@ bench:
 	cargo bench --locked --features full --bench session
 	cargo bench --locked --features full --bench snapshots
 	cargo bench --locked --features full --bench link
+	cargo bench --locked --features full --bench lifetime
 	benches/peers/run.py
 
 models:
