@@ -17,7 +17,7 @@ use std::{
 
 use antiphon::agent::{
     InvocationContext, Part, Role, SessionSnapshot, SnapshotReader, SqliteSessionStore,
-    ToolResponse, ledger::LEDGER,
+    ledger::LEDGER, message::ToolResponse,
 };
 use antiphon_testkit::openai::{Pace, Reply, Rule, Script, Server};
 use serde_json::{Value, json};

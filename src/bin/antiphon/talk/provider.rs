@@ -57,7 +57,7 @@ pub async fn fall_back(
 async fn configured(
     voices: &Voices,
     voice: Option<&str>,
-    mut config: LiveConfig,
+    config: LiveConfig,
 ) -> Result<(Arc<dyn LiveProvider>, LiveConfig), Failure> {
     match voices {
         Voices::Offline { models } => {
