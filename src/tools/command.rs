@@ -442,13 +442,21 @@ mod tests {
         for pid in pids.lines() {
             let pid = rustix::process::Pid::from_raw(pid.trim().parse().unwrap()).unwrap();
             // The orphan may be a zombie until whoever inherited it looks; it does not run.
-            let state = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
-            let dead = state.map_or(true, |stat| {
-                stat.rsplit(')')
-                    .next()
-                    .is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X']))
-            });
-            assert!(dead, "{pid:?} still runs");
+            let runs = || {
+                let state = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+                let state = state.unwrap_or_default();
+                state.rsplit(')').next().is_some_and(|rest| {
+                    !rest.trim_start().starts_with(['Z', 'X']) && !rest.is_empty()
+                })
+            };
+            // It has the signal, and dies when it gets to run.
+            let dies = async {
+                while runs() {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+            };
+            let dead = tokio::time::timeout(Duration::from_secs(10), dies).await;
+            assert!(dead.is_ok(), "{pid:?} still runs");
         }
     }
 
