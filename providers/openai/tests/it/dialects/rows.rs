@@ -347,8 +347,8 @@ fn row_09_transcripts_that_replace() {
         talk.server(json!({"type": format!("{kind}.completed"), "item_id": "u1",
             "content_index": 0, "transcript": "What time?"}));
         let expected = match dialect {
-            Xai => ["user u1 =What", "user u1 =What time", "user u1 .What time?"],
-            _ => ["user u1 +What", "user u1 + time", "user u1 .What time?"],
+            Xai => ["committed u1", "user u1 =What", "user u1 =What time", "user u1 .What time?"],
+            _ => ["committed u1", "user u1 +What", "user u1 + time", "user u1 .What time?"],
         };
         assert_eq!(talk.told(), expected, "{dialect}");
     }
