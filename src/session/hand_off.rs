@@ -138,9 +138,9 @@ impl fmt::Debug for SessionAgent {
 impl AgentSession {
     /// Hands the conversation over to another agent: instructions, tools and voice are its own from then
     /// on. What the present agent says and does comes to its end first, and is heard to its end; then
-    /// [`EventKind::HandedOff`] tells of it. Where the provider cannot change what is changed (no known one
-    /// changes its voice), a new connection goes on from the present one. Asked for again before it has
-    /// happened, the last one counts.
+    /// [`EventKind::HandedOff`](super::EventKind::HandedOff) tells of it. Where the provider cannot change
+    /// what is changed (no known one changes its voice), a new connection goes on from the present one.
+    /// Asked for again before it has happened, the last one counts.
     ///
     /// A session that is started again begins with its own agent.
     pub fn hand_off(&self, to: &SessionAgent) -> Result<(), SendError> {
