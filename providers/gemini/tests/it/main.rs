@@ -1,6 +1,6 @@
 //! The provider's tests.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used)] // in helpers too, which the lint does not take for tests
 
 mod allocations;
 mod client;
