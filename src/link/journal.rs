@@ -116,7 +116,9 @@ impl AgentJournal {
         self.carried.extend(messages);
         let begun = self.begin_turn();
         let Some(Ends { invocation, work, told }) = &self.ends else { return };
-        let (Ok(place), Some(open)) = (work.try_reserve(), self.open.take()) else {
+        // A turn that finds no place stays open: what its tools changed is in the next commit, too.
+        let place = work.try_reserve().ok();
+        let Some((place, open)) = place.and_then(|place| Some((place, self.open.take()?))) else {
             let error = begun.err().unwrap_or_else(|| {
                 let message = format!("{MAX_PENDING} turns wait to be written");
                 RuntimeError::new(Status::ResourceExhausted, message)
