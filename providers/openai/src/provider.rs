@@ -78,6 +78,8 @@ use crate::{
 ///   it, and always does.
 /// - Qwen takes no messages: no text, no history, images only as JPEGs after the user's first audio.
 ///   It stops its replies and answers turns by itself, and cannot be told not to.
+/// - xAI keeps the conversation for half an hour after its connection ended, and a session goes on with
+///   it; the option `session` with `{"resumption": {"enabled": false}}` says that it shall not be kept.
 /// - At xAI a call of a tool that was not declared is the server's own and is not told.
 /// - With [`antiphon_live::VoiceActivity::Auto`], `end_audio` sends as much silence as ends a turn.
 /// - A turn by hand of less than 100 ms is refused, as the server would.
@@ -132,8 +134,11 @@ impl OpenAi {
         model: Option<&str>,
     ) -> Result<Box<dyn LiveConnection>, LiveError> {
         let mut client = Client::with_model(&request.config, self.dialect, model)?
-            .history(request.history.clone())
             .session_id(&uuid::Uuid::new_v4().to_string());
+        client = match &request.resume {
+            Some(resumption) => client.resuming(resumption),
+            None => client.history(request.history.clone()),
+        };
         if let Ok(time) = SystemTime::now().duration_since(UNIX_EPOCH) {
             client = client.unix_time(time);
         }

@@ -2,6 +2,8 @@
 
 use antiphon_openai::wire::{ApiError, Content, ContentType, Item, Message, Role};
 
+use super::kept::Line;
+
 /// Ids that a client chooses may be so long.
 const MAX_ID_CHARS: usize = 32;
 
@@ -130,6 +132,22 @@ impl Conversation {
         entry.voice_ms = audio_end_ms;
         part.transcript = None;
         Ok(())
+    }
+
+    /// What was said, for a later connection.
+    pub(super) fn lines(&self) -> Vec<Line> {
+        let line = |entry: &Entry| (entry.id.clone(), entry.item.clone(), entry.heard.clone());
+        self.entries.iter().map(line).collect()
+    }
+
+    /// Goes on with what was said on an earlier connection. Returns the ids of the items.
+    pub(super) fn adopt(&mut self, lines: Vec<Line>) -> Vec<String> {
+        let mut ids = Vec::with_capacity(lines.len());
+        for (at, (id, item, heard)) in lines.into_iter().enumerate() {
+            self.insert_at(at, id.clone(), item).heard = heard;
+            ids.push(id);
+        }
+        ids
     }
 
     /// What a reply would answer.

@@ -7,32 +7,24 @@ use std::{
 };
 
 use antiphon_openai::wire::{
-    ApiError, AudioEnd, AudioStart, Bare, BufferCommitted, ClientEvent, Content, ContentType,
-    ConversationCreated, DecodeError, Dialect, ErrorEvent, Facts, Images, Item, ItemEvent,
-    ItemIdEvent, ItemRetrieved, ItemStatus, ItemTruncated, Message, Names, Patch, Role,
-    ServerEvent, SessionEvent, TimeoutTriggered, TranscriptDone, TranscriptionCompleted,
-    TranscriptionDelta, TranscriptionError, TranscriptionFailed, TranscriptionTokens,
-    TranscriptionUsage, TurnDetection, peek_kind,
+    self, ApiError, Bare, ClientEvent, ConversationCreated, DecodeError, Dialect, ErrorEvent,
+    Facts, Images, Item, ItemEvent, ItemIdEvent, ItemRetrieved, ItemStatus, ItemTruncated, Names,
+    ServerEvent, SessionEvent, peek_kind,
 };
 use serde_json::{Value, json};
 
 use super::{
     conversation::{Conversation, invalid, unknown_item},
     dialect,
+    kept::Kept,
     replying::Replying,
     script::Script,
     session::{NewSession, SessionState},
 };
-use crate::scripted::{
-    Behaviour, Saying, Transcript,
-    listening::{FULL_THRESHOLD_RMS, Heard, Listening, TurnParameters},
-    voice,
-};
+use crate::scripted::{Behaviour, Saying, Transcript, listening::Listening, voice};
 
 /// The least audio that makes a turn.
 const SHORTEST_TURN_MS: f64 = 100.0;
-/// The largest append, in base64.
-const MAX_APPEND: usize = 15 * 1024 * 1024;
 /// How long a session lives where the script does not say.
 const LIFETIME_S: u64 = 3_600;
 
@@ -56,25 +48,33 @@ pub(super) struct Opening {
     pub(super) asks_for_beta: bool,
     /// What an ephemeral key says of the session.
     pub(super) bound: Value,
+    /// The conversation that is to be gone on with.
+    pub(super) resume: Option<String>,
+    /// Those of earlier connections.
+    pub(super) kept: Arc<Kept>,
 }
 
 /// One connection of a server that behaves.
 pub(super) struct Engine {
-    opening: Opening,
+    pub(super) opening: Opening,
     dialect: Dialect,
     /// What is known of it.
     pub(super) facts: &'static Facts,
     pub(super) ids: Ids,
     pub(super) session: SessionState,
     pub(super) conversation: Conversation,
-    listening: Listening,
+    pub(super) listening: Listening,
     pub(super) replying: Replying,
-    transcripts: VecDeque<Transcript>,
+    pub(super) transcripts: VecDeque<Transcript>,
     /// Transcripts on their way.
-    due_transcripts: VecDeque<(Instant, String, Transcript)>,
+    pub(super) due_transcripts: VecDeque<(Instant, String, Transcript)>,
     /// The item that the speech under way will be.
-    speech_item: Option<String>,
+    pub(super) speech_item: Option<String>,
     pub(super) idle_at: Option<Instant>,
+    /// The conversation's name, where the server has one for it.
+    name: Option<String>,
+    /// The session asks for the conversation to be kept.
+    keeps: bool,
     expires_at: Option<Instant>,
     out: VecDeque<Out>,
 }
@@ -138,6 +138,8 @@ impl Engine {
             due_transcripts: VecDeque::new(),
             speech_item: None,
             idle_at: None,
+            name: None,
+            keeps: false,
             expires_at: None,
             out: VecDeque::new(),
             opening,
@@ -172,6 +174,7 @@ impl Engine {
                 self.listening.set_codec(self.session.input_format());
                 let (event_id, session) = (self.ids.event(), self.session.snapshot());
                 self.emit(ServerEvent::SessionUpdated(SessionEvent { event_id, session }));
+                self.keep_conversation(text, now);
             }
             ClientEvent::AppendAudio(append) => self.append(&append.audio, now)?,
             ClientEvent::ClearAudio(_) => {
@@ -254,153 +257,39 @@ impl Engine {
         Ok(())
     }
 
+    /// The session may ask for its conversation to be kept; one that is gone on with is told then.
+    fn keep_conversation(&mut self, update: &str, now: Instant) {
+        let update: Value = serde_json::from_str(update).unwrap_or_default();
+        let wish = update.pointer("/session/resumption/enabled").and_then(Value::as_bool);
+        let Some(wish) = wish.filter(|_| self.facts.resumes_for.is_some()) else { return };
+        let begins = wish && !std::mem::replace(&mut self.keeps, wish);
+        let Some(name) = self.opening.resume.take().filter(|_| begins) else { return };
+        let lines = self.opening.kept.of(&name, self.facts, now).unwrap_or_default();
+        for id in self.conversation.adopt(lines) {
+            let Some(item) = self.conversation.find(&id).map(|entry| entry.item.clone()) else {
+                continue;
+            };
+            let (event_id, previous_item_id) = (self.ids.event(), self.conversation.before(&id));
+            let event = ItemEvent { event_id, previous_item_id, item };
+            self.emit(ServerEvent::ItemCreated(event));
+        }
+    }
+
+    /// Keeps what was said so far.
+    fn remember(&self, now: Instant) {
+        if self.keeps
+            && let Some(name) = &self.name
+        {
+            self.opening.kept.put(name, self.conversation.lines(), now);
+        }
+    }
+
     /// Says what only this vendor's servers say.
     pub(super) fn emit_others(&mut self) {
         for kind in self.facts.other_events {
             let event = json!({"type": kind, "event_id": self.ids.event(), "timestamp": 0});
             if let Ok(event) = ServerEvent::decode(&event.to_string()) {
                 self.emit(event);
-            }
-        }
-    }
-
-    fn append(&mut self, base64: &str, now: Instant) -> Result<(), ApiError> {
-        if base64.len() > MAX_APPEND {
-            return Err(invalid("invalid_value", "The audio is larger than 15 MiB.", "audio"));
-        }
-        let audio = base64_simd::STANDARD.decode_to_vec(base64).map_err(|_| {
-            invalid("invalid_value", "Invalid 'audio': expected base64-encoded bytes.", "audio")
-        })?;
-        let turns = self.session.turns().cloned();
-        for heard in self.listening.append(&audio, turns.as_ref().map(turn_parameters)) {
-            match heard {
-                Heard::Started { at_ms } => self.speech_started(at_ms),
-                Heard::Stopped { at_ms } => self.speech_stopped(at_ms, turns.as_ref(), now),
-            }
-        }
-        Ok(())
-    }
-
-    fn speech_started(&mut self, audio_start_ms: u64) {
-        self.idle_at = None;
-        let item_id = self.ids.item();
-        self.speech_item = Some(item_id.clone());
-        let event_id = self.ids.event();
-        self.emit(ServerEvent::SpeechStarted(AudioStart { event_id, audio_start_ms, item_id }));
-        if self.session.turns().is_some_and(TurnDetection::interrupts_replies) {
-            self.interrupt_response();
-        }
-    }
-
-    fn speech_stopped(&mut self, audio_end_ms: u64, turns: Option<&TurnDetection>, now: Instant) {
-        let item_id = self.speech_item.take().unwrap_or_else(|| self.ids.item());
-        let event_id = self.ids.event();
-        let event = AudioEnd { event_id, audio_end_ms, item_id: item_id.clone() };
-        self.emit(ServerEvent::SpeechStopped(event));
-        self.commit(item_id, now);
-        if turns.is_some_and(TurnDetection::creates_replies) {
-            self.reply_to_turn(now);
-        }
-    }
-
-    /// Makes the buffer an item.
-    fn commit(&mut self, item_id: String, now: Instant) {
-        let audio = self.listening.take();
-        let ms = self.session.input_format().ms(audio.len()) as u64;
-        let event = BufferCommitted {
-            event_id: self.ids.event(),
-            previous_item_id: self.conversation.last_id(),
-            item_id: item_id.clone(),
-        };
-        self.emit(ServerEvent::BufferCommitted(event));
-        let mut item =
-            Item::Message(Message::new(Role::User, vec![Content::new(ContentType::InputAudio)]));
-        item.set_id(item_id.clone());
-        stamp(&mut item);
-        let transcript = self
-            .transcripts
-            .pop_front()
-            .unwrap_or_else(|| Transcript::Words(format!("{ms} milliseconds of speech")));
-        let entry = self.conversation.push(item_id.clone(), item);
-        entry.audio = audio;
-        if let Transcript::Words(words) = &transcript {
-            entry.heard = Some(words.clone());
-        }
-        self.emit_item(&item_id, false);
-        self.emit_item(&item_id, true);
-        if self.session.transcribes() {
-            let due = now + self.opening.script.pace.transcript();
-            self.due_transcripts.push_back((due, item_id, transcript));
-        }
-    }
-
-    fn tell_transcript(&mut self, item_id: &str, transcript: Transcript) {
-        match transcript {
-            Transcript::Fails { fail } => {
-                let event_id = self.ids.event();
-                self.emit(ServerEvent::TranscriptionFailed(TranscriptionFailed {
-                    event_id,
-                    item_id: item_id.into(),
-                    content_index: 0,
-                    error: TranscriptionError {
-                        kind: Some("server_error".into()),
-                        code: Some("audio_unintelligible".into()),
-                        message: Some(fail),
-                        param: None,
-                    },
-                }));
-            }
-            Transcript::Words(words) => {
-                let mut pieces: Vec<&str> = words.split_inclusive(' ').collect();
-                if pieces.len() > 2 {
-                    pieces = vec![pieces[0], &words[pieces[0].len()..]];
-                }
-                let mut so_far = String::new();
-                for piece in pieces {
-                    let event_id = self.ids.event();
-                    if self.facts.cumulative_transcripts {
-                        so_far.push_str(piece);
-                        self.emit(ServerEvent::TranscriptionUpdated(TranscriptDone {
-                            event_id,
-                            item_id: item_id.into(),
-                            transcript: Some(so_far.clone()),
-                            ..TranscriptDone::default()
-                        }));
-                        continue;
-                    }
-                    self.emit(ServerEvent::TranscriptionDelta(TranscriptionDelta {
-                        event_id,
-                        item_id: item_id.into(),
-                        content_index: Some(0),
-                        delta: Some(piece.into()),
-                        logprobs: None,
-                    }));
-                }
-                let Some(entry) = self.conversation.find_mut(item_id) else { return };
-                let seconds = self.session.input_format().ms(entry.audio.len()) / 1_000.0;
-                if let Item::Message(message) = &mut entry.item
-                    && let Some(part) = message.content.first_mut()
-                {
-                    part.transcript = Some(words.clone());
-                }
-                let (input, output) = (seconds as u64 * 10 + 1, words.len() as u64 / 4 + 1);
-                let usage = TranscriptionUsage::Tokens {
-                    input_tokens: input,
-                    output_tokens: output,
-                    total_tokens: input + output,
-                    input_token_details: Some(TranscriptionTokens {
-                        audio_tokens: Some(input),
-                        text_tokens: Some(0),
-                    }),
-                };
-                let event_id = self.ids.event();
-                self.emit(ServerEvent::TranscriptionCompleted(TranscriptionCompleted {
-                    event_id,
-                    item_id: item_id.into(),
-                    transcript: words,
-                    usage: Some(usage).filter(|_| self.facts.tells_usage),
-                    ..TranscriptionCompleted::default()
-                }));
             }
         }
     }
@@ -426,32 +315,6 @@ impl Engine {
         Ok(())
     }
 
-    /// The user said nothing for as long as the session allows.
-    fn user_is_idle(&mut self, now: Instant) {
-        if self.listening.is_speaking() || self.replying.is_active() {
-            return;
-        }
-        let audio_end_ms = self.listening.written_ms();
-        let buffered = self.listening.buffered_ms() as u64;
-        let item_id = self.ids.item();
-        let event = TimeoutTriggered {
-            event_id: self.ids.event(),
-            audio_start_ms: audio_end_ms.saturating_sub(buffered),
-            audio_end_ms,
-            item_id: item_id.clone(),
-        };
-        self.emit(ServerEvent::TimeoutTriggered(event));
-        self.commit(item_id, now);
-        self.reply_to_turn(now);
-    }
-
-    /// When the user has been idle for too long after a reply with so much voice.
-    pub(super) fn idle_after(&self, voice_ms: u64, now: Instant) -> Option<Instant> {
-        let Some(TurnDetection::ServerVad(vad)) = self.session.turns() else { return None };
-        let Patch::Set(idle_ms) = vad.idle_timeout_ms else { return None };
-        Some(now + Duration::from_millis(voice_ms + u64::from(idle_ms)))
-    }
-
     fn refuse(&mut self, client_event: Option<String>, error: ApiError) {
         let event_id = self.ids.event();
         let error = ApiError { event_id: client_event, ..error };
@@ -472,7 +335,14 @@ impl Behaviour for Engine {
         self.expires_at = Some(now + Duration::from_secs(lifetime));
         if greet && self.facts.begins_with_conversation {
             let event_id = self.ids.event();
-            let event = ConversationCreated { event_id, ..ConversationCreated::default() };
+            let known = |name: &String| self.opening.kept.of(name, self.facts, now).is_some();
+            self.opening.resume = self.opening.resume.take().filter(known);
+            let new = || format!("conv_{}", self.opening.connection);
+            let name = self.opening.resume.clone().unwrap_or_else(new);
+            self.name = Some(name.clone());
+            let object = Some("realtime.conversation".to_owned());
+            let conversation = wire::Conversation { id: Some(name), object };
+            let event = ConversationCreated { event_id, conversation };
             self.emit(ServerEvent::ConversationCreated(event));
         }
         if greet {
@@ -498,6 +368,7 @@ impl Behaviour for Engine {
             self.refuse(id, error);
         }
         self.timeout(now);
+        self.remember(now);
     }
 
     fn timeout(&mut self, now: Instant) {
@@ -507,7 +378,11 @@ impl Behaviour for Engine {
                 self.tell_transcript(&item, transcript);
             }
         }
+        let due_replies = self.replying.deadline().is_some_and(|at| at <= now);
         self.advance_replies(now);
+        if due_replies {
+            self.remember(now);
+        }
         if due(self.idle_at) {
             self.idle_at = None;
             self.user_is_idle(now);
@@ -565,7 +440,7 @@ impl Behaviour for Engine {
 }
 
 /// What the server adds to an item of a client's.
-fn stamp(item: &mut Item) {
+pub(super) fn stamp(item: &mut Item) {
     let object = || Some("realtime.item".to_owned());
     let status = || Some(ItemStatus::Completed);
     match item {
@@ -592,18 +467,5 @@ fn not_an_event(error: &DecodeError) -> ApiError {
             invalid("missing_required_parameter", &message, &field)
         }
         other => ApiError::invalid_request("invalid_type", other.to_string()),
-    }
-}
-
-/// How the session hears turns.
-fn turn_parameters(turns: &TurnDetection) -> TurnParameters {
-    match turns {
-        TurnDetection::ServerVad(vad) => TurnParameters {
-            rms: vad.threshold.unwrap_or(0.5) * FULL_THRESHOLD_RMS,
-            prefix_ms: vad.prefix_padding_ms.unwrap_or(300).into(),
-            silence_ms: vad.silence_duration_ms.unwrap_or(200).into(),
-        },
-        // It waits for meaning; we have none, so it waits a while.
-        _ => TurnParameters { rms: 0.5 * FULL_THRESHOLD_RMS, prefix_ms: 300, silence_ms: 600 },
     }
 }

@@ -62,11 +62,15 @@
 //! Steps are `{"expect":{…}}` (the client's next event that is not audio holds all of this; a string
 //! `"$name"` takes what stands there), `{"emit":{…}}` (`"$name"` stands for what was taken;
 //! `event_id` is added), `{"error":{"code":"…","message":"…"}}`, `{"raw":"…"}` (any text),
-//! `{"binary":100}`, `{"big":20000000}` (bytes), `{"delay_ms":50}`, `{"stall_ms":50}` (neither reads
-//! nor writes), `{"close":{"code":1011,"reason":"…"}}`, `"drop"` (no close frame) and
+//! `{"binary":100}`, `{"big":20000000}` (bytes), `{"delay_ms":50}`, `{"at_ms":900}` (so long after the
+//! server was made), `{"stall_ms":50}` (neither reads nor writes),
+//! `{"close":{"code":1011,"reason":"…"}}`, `"drop"` (no close frame) and
 //! `{"auto":{"until":"response.done","times":1}}` (behaves until then; `{"auto":{}}` for good, and
 //! begins with `session.created` unless a step has sent one). A client that does something else is
 //! closed with 4900, and [`Server::failures`] tells.
+//!
+//! A server of a dialect that keeps conversations (xAI) goes on with one whose name stands as
+//! `conversation_id` in the address: its items are told again once the session asks for that.
 //!
 //! # As a process
 //!
@@ -79,6 +83,8 @@
 mod conversation;
 mod dialect;
 mod engine;
+mod hearing;
+mod kept;
 mod replying;
 mod response;
 mod script;

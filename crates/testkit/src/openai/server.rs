@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use super::{
     dialect,
     engine::{Engine, Opening},
+    kept::Kept,
     script::Script,
 };
 use crate::scripted::{
@@ -38,6 +39,7 @@ struct Shared {
     book: Arc<Book>,
     /// Ephemeral keys and the session that each is bound to.
     secrets: Mutex<HashMap<String, Value>>,
+    kept: Arc<Kept>,
 }
 
 impl Server {
@@ -64,6 +66,7 @@ impl Server {
                 script: Arc::new(script),
                 book: Arc::new(book),
                 secrets: Mutex::default(),
+                kept: Arc::default(),
             }),
         }
     }
@@ -178,6 +181,8 @@ impl Shared {
             unix_now: unix_now(),
             asks_for_beta: offers_beta || says_beta,
             bound: bound.unwrap_or_default(),
+            resume: request.parameter("conversation_id").map(Into::into),
+            kept: self.kept.clone(),
         }
     }
 

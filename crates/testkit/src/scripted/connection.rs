@@ -200,6 +200,7 @@ pub(crate) async fn converse<B: Behaviour>(
     frames: Frames,
 ) {
     let _open = OpenConnection::new(book);
+    player.since(book.began.into_std());
     talk(book, socket, number, &mut player, frames).await;
     if let Some(failure) = player.take_failure().or_else(|| player.unfinished()) {
         lock(&book.failures).push(format!("connection {number}, {failure}"));

@@ -27,6 +27,7 @@ pub(crate) enum Output {
 enum Queued {
     Output(Output),
     Pause(Duration),
+    Until(Instant),
     Stall(Duration),
 }
 
@@ -88,6 +89,8 @@ pub(crate) struct Player<B> {
     kept: HashMap<String, Value>,
     /// Goes out after the next event.
     swapped: Option<String>,
+    /// When the server was made.
+    began: Option<Instant>,
     queue: VecDeque<Queued>,
     held_until: Option<Instant>,
     stalled_until: Option<Instant>,
@@ -112,11 +115,17 @@ impl<B: Behaviour> Player<B> {
             inbox: VecDeque::new(),
             kept: HashMap::new(),
             swapped: None,
+            began: None,
             queue: VecDeque::new(),
             held_until: None,
             stalled_until: None,
             failure: None,
         }
+    }
+
+    /// When the server was made, from which times are counted.
+    pub(crate) fn since(&mut self, began: Instant) {
+        self.began = Some(began);
     }
 
     /// A text frame of the client.
@@ -143,6 +152,7 @@ impl<B: Behaviour> Player<B> {
             match self.queue.pop_front() {
                 Some(Queued::Output(output)) => return Some(output),
                 Some(Queued::Pause(time)) => self.held_until = Some(now + time),
+                Some(Queued::Until(at)) => self.held_until = Some(at),
                 Some(Queued::Stall(time)) => {
                     self.held_until = Some(now + time);
                     self.stalled_until = self.held_until;
@@ -292,6 +302,10 @@ impl<B: Behaviour> Player<B> {
             Step::Big(size) => {
                 let filler = "x".repeat(*size);
                 self.write(Output::Text(format!("{{\"type\":\"big\",\"filler\":\"{filler}\"}}")));
+            }
+            Step::AtMs(ms) => {
+                let at = self.began.map(|began| began + Duration::from_millis(*ms));
+                self.queue.extend(at.map(Queued::Until));
             }
             Step::DelayMs(ms) => self.queue.push_back(Queued::Pause(Duration::from_millis(*ms))),
             Step::StallMs(ms) => self.queue.push_back(Queued::Stall(Duration::from_millis(*ms))),

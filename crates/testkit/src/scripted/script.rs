@@ -281,6 +281,8 @@ pub enum Step {
     Big(usize),
     /// Waits.
     DelayMs(u64),
+    /// Waits until so many milliseconds have passed since the server was made.
+    AtMs(u64),
     /// Neither reads nor writes for so long.
     StallMs(u64),
     /// Closes with code and reason.

@@ -318,6 +318,11 @@ impl Client {
         self.outputs.push_back((number, response.id));
     }
 
+    /// Whether the output of this call was sent by this connection.
+    pub(super) fn has_answered(&self, call: &str) -> bool {
+        self.outputs.iter().any(|(_, sent)| **sent == *call)
+    }
+
     /// The call whose output the server refused.
     pub(super) fn refused_output(&mut self, event_id: &str) -> Option<Arc<str>> {
         let number = event_id.strip_prefix("item-")?.parse::<u64>().ok()?;

@@ -1,6 +1,6 @@
 //! Where to connect, and as whom.
 
-use antiphon_live::{Handshake, LiveConfig, LiveError, Secrets};
+use antiphon_live::{Handshake, LiveConfig, LiveError, Resumption, Secrets};
 use secrecy::{ExposeSecret, SecretString};
 
 use super::options::Options;
@@ -67,7 +67,12 @@ impl Endpoint {
         }
     }
 
-    pub(super) fn handshake(&self, secrets: &Secrets) -> Result<Handshake, LiveError> {
+    /// `resume`: with the name of the conversation that is to be gone on with.
+    pub(super) fn handshake(
+        &self,
+        secrets: &Secrets,
+        resume: Option<&Resumption>,
+    ) -> Result<Handshake, LiveError> {
         let key = secrets.bearer.as_ref().filter(|key| !key.expose_secret().trim().is_empty());
         let key = key.ok_or_else(|| LiveError::MissingApiKey { provider: super::NAME.into() })?;
         if let Some(parameter) = self.session_id {
@@ -83,7 +88,11 @@ impl Endpoint {
         }
         let offered = self.facts.subprotocols.iter().map(|name| (*name).to_owned());
         let subprotocols = offered.chain(self.subprotocol.clone()).collect();
-        Ok(Handshake { url: self.url.clone(), headers, subprotocols })
+        let mut url = self.url.clone();
+        if let Some(Resumption { handle }) = resume {
+            push(&mut url, "conversation_id", handle.expose_secret());
+        }
+        Ok(Handshake { url, headers, subprotocols })
     }
 }
 

@@ -25,14 +25,15 @@ impl Client {
                 return Ok(());
             }
             // xAI may say this instead (quirk 68).
-            ServerEvent::ConversationCreated(_) => {
+            ServerEvent::ConversationCreated(created) => {
+                self.conversation_begins(created.conversation.id.as_deref())?;
                 self.first_word(now, out);
                 return Ok(());
             }
             ServerEvent::SessionUpdated(updated) => {
                 if matches!(self.phase, Phase::Asked { .. }) {
                     self.note_expiry(&updated.session, now);
-                    self.become_ready(out);
+                    self.become_ready(out)?;
                 }
                 return Ok(());
             }
@@ -166,7 +167,12 @@ impl Client {
             ServerEvent::ItemAdded(event) | ServerEvent::ItemCreated(event) => {
                 if let Item::FunctionCallOutput(output) = event.item {
                     let id = self.calls.of_session(&output.call_id);
+                    // What an earlier connection said is told again.
+                    if self.conversation.is_old() && !self.has_answered(&id) {
+                        return out.events.push_back(ignored("an output of an earlier connection"));
+                    }
                     out.events.push_back(LiveEvent::ToolResultAccepted { id });
+                    self.tell_resumable(out);
                 }
             }
             ServerEvent::RateLimitsUpdated(event) => {

@@ -10,6 +10,7 @@ mod options;
 mod refusals;
 mod replies;
 mod requests;
+mod resumption;
 mod settings;
 mod speaking;
 
@@ -31,6 +32,7 @@ use self::{
     history::CallIds,
     replies::{Replies, Stop},
     requests::{Ask, Requests, Wanted},
+    resumption::Conversation,
     settings::Settings,
 };
 use crate::wire::{
@@ -66,6 +68,7 @@ pub struct Client {
     hearing: Hearing,
     calls: CallIds,
     history: Vec<HistoryItem>,
+    conversation: Conversation,
     uplink: Uplink,
     /// Outputs of calls whose reply is not done (quirk 12).
     held: Vec<ToolResponse>,
@@ -149,6 +152,7 @@ impl Client {
             hearing: Hearing::default(),
             calls: CallIds::default(),
             history: Vec::new(),
+            conversation: Conversation::default(),
             uplink: Uplink::default(),
             held: Vec::new(),
             after_tools: false,
@@ -167,7 +171,7 @@ impl Client {
         })
     }
 
-    /// What was said before this connection; it is put into the conversation.
+    /// What was said before this connection; it is put into the conversation where the server takes it.
     pub fn history(mut self, history: Vec<HistoryItem>) -> Self {
         self.history = history;
         self
@@ -236,10 +240,10 @@ impl WireProtocol for Client {
         secrets: &Secrets,
         resume: Option<&Resumption>,
     ) -> Result<Handshake, LiveError> {
-        if resume.is_some() {
+        if resume.is_some() && !self.settings.capabilities.resumption {
             return Err(LiveError::unsupported(NAME, "resume by a handle"));
         }
-        self.settings.endpoint.handshake(secrets)
+        self.settings.endpoint.handshake(secrets, resume)
     }
 
     fn refused(&self, refusal: &Refusal) -> LiveError {
@@ -280,7 +284,7 @@ impl WireProtocol for Client {
             }
             Phase::Asked { until, .. } if until <= now => {
                 tracing::warn!("the server did not answer the session that was asked for");
-                self.become_ready(out);
+                self.become_ready(out)?;
             }
             _ => {}
         }
@@ -332,14 +336,20 @@ impl Client {
         self.phase = Phase::Asked { until: now + SESSION_ANSWER, with_voice };
     }
 
-    fn become_ready(&mut self, out: &mut Outbox) {
+    fn become_ready(&mut self, out: &mut Outbox) -> Result<(), LiveError> {
+        self.refuse_another_conversation()?;
         self.phase = Phase::Ready;
         let capabilities = self.settings.capabilities.clone();
         out.events.push_back(LiveEvent::Ready { capabilities });
-        let history = std::mem::take(&mut self.history);
+        self.tell_resumable(out);
+        let mut history = std::mem::take(&mut self.history);
+        if !self.settings.capabilities.history {
+            history.clear();
+        }
         for item in history::items(history, &mut self.calls) {
             self.create_item(item, out);
         }
+        Ok(())
     }
 
     /// Reckons when the session ends.

@@ -48,6 +48,7 @@ impl Client {
     fn begin_reply(&mut self, id: &str, request: Option<u64>, out: &mut Outbox) {
         let reply = self.replies.start(id);
         out.events.push_back(LiveEvent::ReplyStarted { reply: reply.id.clone(), request });
+        self.tell_not_resumable(out);
     }
 
     /// The request that a response answers; `None`: the server began it by itself.
@@ -319,6 +320,7 @@ impl Client {
             }
         }
         out.events.push_back(LiveEvent::ReplyDone { reply: reply.id, outcome, usage });
+        self.tell_resumable(out);
         for response in std::mem::take(&mut self.held) {
             self.send_output(response, out);
         }

@@ -34,9 +34,9 @@ pub use client::{
     TruncateItem, UpdateSession,
 };
 pub use dialect::{
-    Acknowledgement, AudioFormats, Detection, Dialect, Facts, Images, KeyForm, Names, Parameter,
-    Saying, SessionShape, Signs, Terms, ThinkingForm, ToolShape, Transcriber, UnknownDialect,
-    Variables, VoiceForm,
+    Acknowledgement, AudioFormats, Detection, Dialect, Facts, Images, KeyForm, LanguageForm, Names,
+    Parameter, Saying, SessionShape, Signs, Terms, ThinkingForm, ToolShape, Transcriber,
+    UnknownDialect, Variables, VoiceForm,
 };
 pub use item::{
     Content, ContentType, FunctionCall, FunctionCallOutput, ImageDetail, Item, ItemReference,

@@ -294,6 +294,20 @@ async fn closes_in_a_session_are_its_last_word() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn quirk_73_an_end_without_a_close_frame_is_a_loss() {
+    let (meets, _) = provider(upgrade, |mut socket| async move {
+        set_up(&mut socket).await;
+        socket.abort();
+    });
+    let mut connection = connect(&meets, config()).await.unwrap();
+    assert!(matches!(connection.next().await, Some(Ok(LiveEvent::Ready { .. }))));
+    let error = connection.next().await.unwrap().unwrap_err();
+    assert!(matches!(error, LiveError::Closed { code: 1006, .. }), "{error:?}");
+    assert!(error.is_recoverable());
+    assert!(connection.next().await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
 async fn quirk_23_a_frame_beyond_the_bound_is_typed() {
     let (meets, _) = provider(upgrade, |mut socket| async move {
         set_up(&mut socket).await;

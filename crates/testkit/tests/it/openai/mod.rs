@@ -2,6 +2,7 @@
 
 mod any_client;
 mod behaviour;
+mod dialects;
 mod refusals;
 mod scripts;
 mod turns;

@@ -5,7 +5,13 @@ use antiphon_types::AudioFormat;
 use serde_json::json;
 
 use super::{Extra, Options, Wording};
-use crate::wire::{self, AudioFormats, Facts, Patch, Terms, Transcription, Voice, VoiceForm};
+use crate::wire::{
+    self, AudioFormats, Facts, LanguageForm, Patch, Terms, Transcription, Voice, VoiceForm,
+};
+
+/// xAI takes so many terms, each so long.
+const MAX_TERMS: usize = 100;
+const MAX_TERM_CHARS: usize = 50;
 
 /// The format of one direction.
 pub(super) fn format(
@@ -77,10 +83,19 @@ pub(super) fn transcription(
             let phrases = json!({"input_audio_transcription": {"phrase_list": terms}});
             extra.merge(phrases);
         }
+        Terms::KeyTerms if !terms.is_empty() => {
+            let fits = |term: &&String| term.chars().count() <= MAX_TERM_CHARS;
+            let terms: Vec<&String> = terms.iter().filter(fits).take(MAX_TERMS).collect();
+            extra.merge(json!({"audio": {"input": {"transcription": {"keyterms": terms}}}}));
+        }
         _ => {}
     }
     let delays = ["minimal", "low", "medium", "high", "xhigh"];
-    let language = wording.locale.as_deref().filter(|_| transcriber.language);
+    let locale = wording.locale.as_deref();
+    if let (Some(locale), LanguageForm::Hint) = (locale, transcriber.language) {
+        extra.merge(json!({"audio": {"input": {"transcription": {"language_hint": locale}}}}));
+    }
+    let language = locale.filter(|_| transcriber.language == LanguageForm::Code);
     Ok(Patch::Set(Transcription {
         model: Some(model),
         language: language.and_then(code),

@@ -100,6 +100,9 @@ impl Settings {
             }
             _ => thinking.clone().map(|effort| Reasoning { effort: Some(effort) }),
         };
+        if facts.resumes_for.is_some() {
+            extra.merge(json!({"resumption": {"enabled": true}}));
+        }
         extra.merge(options.take::<Map<String, Value>>("session")?.unwrap_or_default().into());
         let server_replies = detection.value().is_some_and(TurnDetection::creates_replies);
         let input_transcripts = transcription.value().is_some();
@@ -150,6 +153,8 @@ impl Settings {
             options.take("replies_after_tools")?.unwrap_or(facts.replies_after_tools);
         capabilities.input_transcripts = input_transcripts;
         capabilities.connection_limit = facts.session_limit;
+        capabilities.resumption = extra.says("/resumption/enabled");
+        capabilities.resumption_valid = facts.resumes_for;
         capabilities.history = facts.messages;
         capabilities.unsupported_options = options.unsupported();
         let shortens = options.has_meaning("truncation");
@@ -194,6 +199,11 @@ pub(super) struct Extra(Value);
 impl Extra {
     pub(super) fn is_empty(&self) -> bool {
         self.0.as_object().is_none_or(Map::is_empty)
+    }
+
+    /// Whether this is `true`.
+    fn says(&self, path: &str) -> bool {
+        self.0.pointer(path) == Some(&Value::Bool(true))
     }
 
     /// Adds to a session; what is there already gives way.

@@ -35,6 +35,9 @@ pub struct Facts {
     pub subprotocols: &'static [&'static str],
     /// The session's longest life, where it is known beforehand.
     pub session_limit: Option<Duration>,
+    /// So long after its connection ended a conversation can be gone on with, by its id, where the
+    /// session asks for that; `None`: it cannot.
+    pub resumes_for: Option<Duration>,
     /// Where people keep what is needed.
     pub variables: Variables,
 
@@ -256,8 +259,8 @@ pub struct Transcriber {
     pub diarizing: Option<&'static str>,
     /// Where names and terms go.
     pub terms: Terms,
-    /// Is told the user's language.
-    pub language: bool,
+    /// How it is told the user's language.
+    pub language: LanguageForm,
 }
 
 /// Where names and terms go that may come up.
@@ -268,7 +271,21 @@ pub enum Terms {
     Prompt,
     /// Into the list `phrase_list`.
     Phrases,
+    /// Into the list `keyterms`: at most a hundred, of at most fifty characters each.
+    KeyTerms,
     /// Nowhere.
+    None,
+}
+
+/// How a transcriber is told the user's language.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LanguageForm {
+    /// As `language`: two letters.
+    Code,
+    /// As `language_hint`: a tag, which may name a region.
+    Hint,
+    /// Not at all.
     None,
 }
 

@@ -10,8 +10,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
 pub use facts::{
-    Acknowledgement, AudioFormats, Detection, Facts, Images, KeyForm, Names, Parameter, Saying,
-    SessionShape, Signs, Terms, ThinkingForm, ToolShape, Transcriber, Variables, VoiceForm,
+    Acknowledgement, AudioFormats, Detection, Facts, Images, KeyForm, LanguageForm, Names,
+    Parameter, Saying, SessionShape, Signs, Terms, ThinkingForm, ToolShape, Transcriber, Variables,
+    VoiceForm,
 };
 
 use self::shape::{BETA_EVENTS, BETA_PARTS};

@@ -8,8 +8,9 @@
 use std::time::Duration;
 
 use super::facts::{
-    Acknowledgement, AudioFormats, Detection, Facts, Images, KeyForm, Names, Parameter, Saying,
-    SessionShape, Signs, Terms, ThinkingForm, ToolShape, Transcriber, Variables, VoiceForm,
+    Acknowledgement, AudioFormats, Detection, Facts, Images, KeyForm, LanguageForm, Names,
+    Parameter, Saying, SessionShape, Signs, Terms, ThinkingForm, ToolShape, Transcriber, Variables,
+    VoiceForm,
 };
 
 /// 24,000 Hz, which the beta calls `pcm16`, and G.711.
@@ -43,6 +44,7 @@ pub(super) const GA: Facts = Facts {
     headers: &[],
     subprotocols: &[],
     session_limit: Some(Duration::from_secs(60 * 60)),
+    resumes_for: None,
     variables: Variables { key: "OPENAI_API_KEY", address: None, model: None },
     names: Names::Ga,
     session: SessionShape::Nested,
@@ -65,7 +67,7 @@ pub(super) const GA: Facts = Facts {
         model: Some("gpt-4o-mini-transcribe"),
         diarizing: Some("gpt-4o-transcribe-diarize"),
         terms: Terms::Prompt,
-        language: true,
+        language: LanguageForm::Code,
     },
     detections: OPENAI_DETECTIONS,
     detection_flags: true,
@@ -178,7 +180,7 @@ pub(super) const VOICE_LIVE: Facts = Facts {
         model: Some("azure-speech"),
         diarizing: None,
         terms: Terms::Phrases,
-        language: true,
+        language: LanguageForm::Code,
     },
     detections: &[
         ("server_vad", Detection::Sound),
@@ -207,6 +209,8 @@ pub(super) const XAI: Facts = Facts {
     signs: Signs { paths: &[], hosts: &["api.x.ai"], query: None },
     model: Some("grok-voice-latest"),
     session_limit: None,
+    // "History is dropped after 30 minutes of inactivity."
+    resumes_for: Some(Duration::from_secs(30 * 60)),
     variables: Variables { key: "XAI_API_KEY", address: None, model: None },
     session: SessionShape::NestedTopVoice,
     input: XAI_FORMATS,
@@ -218,13 +222,14 @@ pub(super) const XAI: Facts = Facts {
     tells_rate_limits: false,
     tells_expiry: false,
     other_events: &["ping"],
+    lacks: &["conversation.item.retrieve", "output_audio_buffer.clear"],
     images: Images::None,
     says: Saying::Forced,
     transcriber: Transcriber {
         model: Some("grok-transcribe"),
         diarizing: None,
-        terms: Terms::None,
-        language: true,
+        terms: Terms::KeyTerms,
+        language: LanguageForm::Hint,
     },
     detections: &[("server_vad", Detection::Sound)],
     noise_reductions: &[],
@@ -291,7 +296,7 @@ pub(super) const QWEN: Facts = Facts {
         model: Some("gummy-realtime-v1"),
         diarizing: None,
         terms: Terms::None,
-        language: false,
+        language: LanguageForm::None,
     },
     detections: &[("server_vad", Detection::Sound), ("semantic_vad", Detection::Sound)],
     detection_flags: false,
@@ -332,7 +337,7 @@ pub(super) const INWORLD: Facts = Facts {
         model: Some("inworld/inworld-stt-1"),
         diarizing: None,
         terms: Terms::Prompt,
-        language: true,
+        language: LanguageForm::Code,
     },
     noise_reductions: &[],
     thinking: ThinkingForm::None,

@@ -279,7 +279,6 @@ fn quirks_26_27_other_dialects_get_the_shape_they_know() {
     assert_eq!(client.dialect(), Dialect::Xai);
     assert_eq!(client.capabilities().output, AudioFormat::pcm16(16_000));
     let mut talk = Talk::opened(client);
-    // Quirk 68: either event may be the first.
     talk.server(json!({"type": "conversation.created", "conversation": {"id": "c"}}));
     let session = serde_json::from_str::<Value>(&match talk.out.frames.pop_front() {
         Some(Frame::Text(text)) => text.to_string(),
@@ -291,12 +290,55 @@ fn quirks_26_27_other_dialects_get_the_shape_they_know() {
     assert_eq!(session["turn_detection"]["type"], "server_vad");
     assert_eq!(session["audio"]["input"]["transcription"]["model"], "grok-transcribe");
     assert_eq!(session["audio"]["output"], json!({"format": {"type": "audio/pcm", "rate": 16000}}));
-    // Quirks 67 and 69: nothing flows before the answer; extra events and fields are no trouble.
-    talk.server(json!({"type": "ping", "timestamp": 7}));
-    talk.server(json!({"type": "session.created", "session": {"shiny": true}}));
+}
+
+fn xai() -> Talk {
+    let config = with(&[("dialect", json!("xai"))]);
+    Talk::opened(Client::new(&config, None).unwrap())
+}
+
+#[test]
+fn quirk_68_either_event_may_be_the_first() {
+    let conversation = json!({"type": "conversation.created", "conversation": {"id": "c"}});
+    let session = json!({"type": "session.created", "session": {}});
+    for order in [vec![&conversation, &session], vec![&session, &conversation], vec![&session]] {
+        let mut talk = xai();
+        for event in order {
+            talk.server(event.clone());
+        }
+        assert_eq!(talk.sent_kinds(), ["session.update"]);
+        talk.server(json!({"type": "session.updated", "session": {}}));
+        assert_eq!(talk.told()[0], "ready");
+    }
+}
+
+#[test]
+fn quirk_67_nothing_flows_before_the_session_is_answered() {
+    let mut talk = xai();
+    let audio = || {
+        let frame = antiphon_types::AudioFrame::from_pcm16(24_000, &[1; 480]);
+        antiphon_live::LiveCommand::AppendAudio(frame)
+    };
+    talk.server(json!({"type": "conversation.created", "conversation": {"id": "c"}}));
+    talk.server(json!({"type": "session.created", "session": {}}));
+    assert_eq!(talk.sent_kinds(), ["session.update"]);
+    assert!(matches!(talk.try_command(audio()), Err(LiveError::InvalidCommand(_))));
     assert!(talk.sent().is_empty() && talk.told().is_empty());
-    talk.server(json!({"type": "session.updated", "session": {"voice": {}}}));
+    talk.server(json!({"type": "session.updated", "session": {}}));
+    talk.command(audio());
+    assert_eq!(talk.sent_kinds(), ["input_audio_buffer.append"]);
+}
+
+#[test]
+fn quirk_69_fields_and_events_that_nobody_knows_are_no_trouble() {
+    let mut talk = xai();
+    talk.server(json!({"type": "ping", "timestamp": 7}));
+    talk.server(json!({"type": "session.created", "session": {"shiny": true}, "new": [1]}));
+    talk.server(json!({"type": "session.updated", "session": {"voice": {}, "grok": null}}));
     assert_eq!(talk.told(), ["ready"]);
+    talk.server(json!({"type": "response.created", "response": {"id": "r", "mood": "good"}}));
+    talk.server(json!({"type": "ping", "timestamp": 8}));
+    assert_eq!(talk.told(), ["start r", "ignored ping"]);
 }
 
 #[test]

@@ -1,13 +1,13 @@
-//! Anything at all from a server, in each dialect: no panic, no event out of nothing.
+//! Anything at all from a server, in each dialect: no panic, no event out of nothing, no growth.
 
 use std::time::Duration;
 
 use antiphon_live::{Frame, LiveEvent};
 use antiphon_openai::wire::{Dialect, ServerEvent};
 use proptest::prelude::*;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
-use super::{config, ready};
+use super::{config, ready, with};
 
 /// Keys that mean something somewhere, and others.
 const KEYS: [&str; 24] = [
@@ -156,5 +156,44 @@ proptest! {
         let again = ServerEvent::decode(&told);
         prop_assert!(again.is_ok(), "{told}");
         let _ = dialect.decode_client(&text);
+    }
+}
+
+/// What a server goes on telling takes no memory: new items, replies, calls, transcripts, errors.
+#[test]
+fn nothing_grows() {
+    for dialect in Dialect::ALL {
+        let config = with(config(dialect), &[("transcription_model", json!("m"))]);
+        let mut talk = ready(&config);
+        let mut rounds = |from: u32, to: u32| {
+            for n in from..to {
+                let (reply, item, call) = (format!("r{n}"), format!("i{n}"), format!("c{n}"));
+                talk.speech(true, &item);
+                talk.speech(false, &item);
+                talk.committed(&item, None);
+                let kind = "conversation.item.input_audio_transcription";
+                talk.server(json!({"type": format!("{kind}.delta"), "item_id": item,
+                    "delta": "words "}));
+                talk.server(json!({"type": format!("{kind}.updated"), "item_id": item,
+                    "transcript": "words words"}));
+                talk.created(&reply);
+                talk.server(json!({"type": "response.output_audio_transcript.delta",
+                    "response_id": reply, "item_id": item, "delta": "words "}));
+                talk.voice(&reply, &item, 20);
+                talk.call(&reply, &call);
+                talk.output(&call);
+                talk.error(Some("odd"), "Odd.", Some(&json!(format!("item-{n}"))));
+                talk.server(json!({"type": "ping", "timestamp": n}));
+                talk.server(json!({"type": "conversation.item.added", "item": {"type": "message",
+                    "role": "user", "id": item, "content": []}}));
+                talk.cancelled(&reply, "turn_detected");
+                talk.out.events.clear();
+                talk.out.frames.clear();
+            }
+        };
+        rounds(0, 200);
+        let info = allocation_counter::measure(|| rounds(200, 600));
+        let grown = info.bytes_current;
+        assert!(grown < 16 * 1024, "{dialect}: {grown} bytes");
     }
 }

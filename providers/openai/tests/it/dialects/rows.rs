@@ -3,14 +3,16 @@
 
 use std::time::Duration;
 
-use antiphon_live::{LiveCommand, LiveConfig, LiveError, LiveEvent, Secrets, WireProtocol};
+use antiphon_live::{
+    LiveCommand, LiveConfig, LiveError, LiveEvent, Resumption, Secrets, WireProtocol,
+};
 use antiphon_openai::wire::{Dialect, Dialect::*, ServerEvent};
 use antiphon_types::{AudioFormat, ToolResponse};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 
 use super::{client, clock, config, ready, session, with};
-use crate::client::talk::short;
+use crate::client::talk::{Talk, short};
 
 /// The address, the header of the key, and the subprotocols.
 fn handshake(config: &LiveConfig, key: &str) -> (String, Vec<String>, Vec<String>) {
@@ -207,7 +209,7 @@ fn row_05_the_shape_of_a_session() {
                 "input": {"format": pcm, "transcription": {"model": "grok-transcribe"}},
                 "output": {"format": pcm},
             },
-            "tools": [], "max_output_tokens": 100,
+            "tools": [], "max_output_tokens": 100, "resumption": {"enabled": true},
         })
     );
     assert_eq!(
@@ -387,7 +389,7 @@ fn row_10_events_that_nobody_knows() {
         }
     }
     // Before the session has begun they are no first word.
-    let mut talk = crate::client::talk::Talk::opened(client(&config(Xai)));
+    let mut talk = Talk::opened(client(&config(Xai)));
     talk.server(json!({"type": "ping", "timestamp": 7}));
     assert!(talk.sent().is_empty());
     talk.server(json!({"type": "conversation.created", "conversation": {"id": "c"}}));
@@ -471,7 +473,7 @@ fn row_13_the_limit_of_a_session() {
     for dialect in [Ga, Azure, AzurePreview] {
         let unix_time = Duration::from_secs(1_800_000_000);
         let client = client(&config(dialect)).unix_time(unix_time);
-        let mut talk = crate::client::talk::Talk::opened(client);
+        let mut talk = Talk::opened(client);
         talk.server(json!({"type": "session.created", "session": {"expires_at": 1_800_001_800}}));
         talk.server(json!({"type": "session.updated", "session": {"expires_at": 1_800_001_800}}));
         talk.told();
@@ -527,4 +529,72 @@ fn calls_of_the_servers_own_tools_are_left_to_it() {
         let told: Vec<String> = talk.out.events.iter().map(short).collect();
         assert_eq!(told, ["done r Completed"], "{dialect}");
     }
+}
+
+/// xAI: "capture the server's `conversation.created.conversation.id` and pass it back as
+/// `?conversation_id=<id>` on reconnect (with the same opt-in)"; what was cached is "echoed back as
+/// `conversation.item.created` events"; "history is dropped after 30 minutes of inactivity". Nobody else
+/// goes on with a conversation.
+#[test]
+fn a_conversation_is_gone_on_with_where_the_server_keeps_it() {
+    let created =
+        |id: &str| json!({"type": "conversation.created", "conversation": {"id": id}, "x": 1});
+    let updated = json!({"type": "session.updated", "session": {}});
+    for dialect in Dialect::ALL {
+        let keeps = dialect == Xai;
+        let capabilities = client(&config(dialect)).capabilities().clone();
+        assert_eq!(capabilities.resumption, keeps, "{dialect}");
+        let half_an_hour = keeps.then(|| Duration::from_secs(30 * 60));
+        assert_eq!(capabilities.resumption_valid, half_an_hour, "{dialect}");
+        let mut talk = Talk::opened(client(&config(dialect)));
+        talk.server(created("conv_1"));
+        talk.server(updated.clone());
+        let told: &[&str] = if keeps { &["ready", "resumable"] } else { &["ready"] };
+        assert_eq!(talk.told(), told, "{dialect}");
+    }
+
+    let handle = Resumption { handle: "conv 1".to_owned().into() };
+    let resuming = || Talk::opened(client(&config(Xai).host_tool(clock())).resuming(&handle));
+    let secrets = Secrets { bearer: Some(SecretString::from("k")) };
+    let url = client(&config(Xai)).handshake(&config(Xai), &secrets, Some(&handle)).unwrap().url;
+    let address = "wss://api.x.ai/v1/realtime?model=grok-voice-latest";
+    assert_eq!(url, format!("{address}&conversation_id=conv%201"));
+
+    let mut talk = resuming();
+    talk.server(created("conv 1"));
+    assert_eq!(talk.sent_one()["session"]["resumption"], json!({"enabled": true}));
+    talk.server(updated.clone());
+    assert_eq!(talk.told(), ["ready", "resumable"]);
+    let output = |call: &str| {
+        json!({"type": "conversation.item.created", "item": {"id": call, "call_id": call,
+            "type": "function_call_output", "output": "{}"}})
+    };
+    talk.server(output("c0"));
+    assert_eq!(talk.told(), ["ignored an output of an earlier connection"]);
+    talk.created("r1");
+    talk.call("r1", "c1");
+    assert_eq!(talk.told(), ["start r1", "not_resumable", "call c1 clock"]);
+    talk.output("c1");
+    talk.done("r1", "completed");
+    assert_eq!(talk.told(), ["done r1 Completed", "resumable"]);
+    assert_eq!(talk.sent_kinds(), ["conversation.item.create"], "and nothing of the history");
+    talk.server(output("c1"));
+    assert_eq!(talk.told(), ["accepted c1", "resumable"]);
+
+    // Another conversation, or none that anybody names, is not the one that was asked for.
+    let error = resuming().try_server(created("conv 2")).unwrap_err();
+    assert!(matches!(error, LiveError::NoResumableSession), "{error}");
+    let mut talk = resuming();
+    talk.server(json!({"type": "session.created", "session": {}}));
+    let error = talk.try_server(updated.clone()).unwrap_err();
+    assert!(matches!(error, LiveError::NoResumableSession), "{error}");
+
+    // Who does not want it kept.
+    let forgets = with(config(Xai), &[("session", json!({"resumption": {"enabled": false}}))]);
+    assert_eq!(session(&forgets)["resumption"], json!({"enabled": false}));
+    assert!(!client(&forgets).capabilities().resumption);
+    let mut talk = Talk::opened(client(&forgets));
+    talk.server(created("conv_1"));
+    talk.server(updated);
+    assert_eq!(talk.told(), ["ready"]);
 }

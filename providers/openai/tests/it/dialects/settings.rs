@@ -245,7 +245,9 @@ fn names_and_terms_go_to_the_transcriber() {
             VoiceLive => {
                 json!({"model": "m", "language": "en", "phrase_list": ["Anna", "Zoë"]})
             }
-            Xai => json!({"model": "m", "language": "en"}),
+            Xai => {
+                json!({"model": "m", "language_hint": "en-GB", "keyterms": ["Anna", "Zoë"]})
+            }
             Qwen => json!({"model": "m"}),
             _ => json!({"model": "m", "language": "en", "prompt": "Anna, Zoë"}),
         };
@@ -330,6 +332,22 @@ fn options_without_meaning_are_listed_and_not_sent() {
                 id => id,
             };
             assert_eq!(text.contains(key), !unsupported.contains(id), "{dialect} {id} {text}");
+        }
+    }
+}
+
+#[test]
+fn a_context_is_shortened_where_the_server_can_be_told() {
+    for dialect in Dialect::ALL {
+        let mut config = config(dialect);
+        config.policies.context_compression.enabled = false;
+        let told = session(&config)["truncation"].clone();
+        let listed = client(&config).capabilities().unsupported_options.clone();
+        if matches!(dialect, Ga | Azure) {
+            assert_eq!((told, listed.len()), (json!("disabled"), 0), "{dialect}");
+        } else {
+            assert_eq!(told, Value::Null, "{dialect}");
+            assert_eq!(listed.iter().map(|id| &**id).collect::<Vec<_>>(), ["context_compression"]);
         }
     }
 }
