@@ -29,6 +29,7 @@ use crate::client::{Client, NAME, Platform, model_of};
 /// | `instructions`, `refinement`, `vocabulary_hint`, `locale` | `systemInstruction`, one after the other |
 /// | `voice_activity` | `Auto`: the service detects activity; `Manual` and `Off`: the client tells of it |
 /// | `policies.input_transcription`, `output_transcription` | `inputAudioTranscription`, `outputAudioTranscription` |
+/// | `speaker.diarization` | `inputAudioTranscription.diarization` |
 /// | `policies.activity` | sensitivities other than medium, `prefixPaddingMs`, `silenceDurationMs`, `activityHandling`, `turnCoverage` |
 /// | `policies.thinking` | `thinkingBudget` or `thinkingLevel`, as the model's generation wants it |
 /// | `policies.affective_dialog` | `enableAffectiveDialog`, where the generation has it |

@@ -9,7 +9,7 @@ use antiphon_types::{AudioFrame, ToolDefinition, ToolResponse, ToolResponseSched
 use bytes::Bytes;
 use serde_json::Value;
 
-use super::{Client, NAME, Remains, ignored, replies::AFTER_INTERRUPTION};
+use super::{Client, NAME, Remains, ignored, replies::BEFORE_INTERRUPTION};
 use crate::{
     generation::TextChannel,
     wire::{
@@ -93,7 +93,7 @@ impl Client {
         self.activity(true, out);
         if self.settings.interrupts {
             // What is on the way is not wanted any more.
-            self.interrupt(now, out);
+            self.interrupt(now + BEFORE_INTERRUPTION, out);
         }
     }
 
@@ -203,16 +203,22 @@ impl Client {
     pub(super) fn drop_reply(&mut self, outcome: ReplyOutcome, now: Instant, out: &mut Outbox) {
         let format = self.settings.capabilities.output;
         let Some(reply) = &self.reply else { return };
-        let until = reply.remains_until(format, now);
+        let (until, generated) = (reply.remains_until(format, now), reply.generated);
         self.end_reply(outcome, out);
-        self.remains = Some(Remains { until });
+        self.remains = Some(Remains { until, generated });
     }
 
-    /// The user speaks over the active reply.
-    pub(super) fn interrupt(&mut self, now: Instant, out: &mut Outbox) {
-        let Some(reply) = self.reply.as_mut().filter(|reply| !reply.interrupted) else { return };
-        reply.interrupted = true;
-        reply.end_by = Some(now + AFTER_INTERRUPTION);
+    /// The user speaks over the active reply. It is over at `end_by`, if the server does not end it.
+    pub(super) fn interrupt(&mut self, end_by: Instant, out: &mut Outbox) {
+        let Some(reply) = &mut self.reply else { return };
+        let known = std::mem::replace(&mut reply.interrupted, true);
+        reply.end_by = Some(match reply.end_by {
+            Some(earlier) if known => earlier.min(end_by),
+            _ => end_by,
+        });
+        if known {
+            return;
+        }
         out.events.push_back(LiveEvent::Interrupted { reply: Some(reply.id.clone()) });
     }
 

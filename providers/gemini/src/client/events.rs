@@ -100,7 +100,12 @@ impl Client {
             return Err(errors::refused_setup(&error, self.resume.is_some()));
         }
         let code = error.status.as_deref().unwrap_or("error");
-        let told = ErrorInfo::new(code, errors::describe(&error));
+        let mut told = ErrorInfo::new(code, errors::describe(&error));
+        // What was asked for and has not begun is what it refuses.
+        let refused = self.asked.take_if(|_| self.reply.is_none());
+        if let Some(request) = refused.filter(|asked| !asked.cancelled).and_then(|a| a.request) {
+            told = told.for_request(request);
+        }
         out.events.push_back(LiveEvent::Error(told));
         // A close follows, and may not say as much.
         self.told = Some(error);
@@ -115,6 +120,9 @@ impl Client {
                 Some(call) if !call.cancelled => {
                     call.cancelled = true;
                     known.push(call.id.clone());
+                }
+                _ if self.partials.forget(id) => {
+                    out.events.push_back(ignored("a call that was taken back before it was told"));
                 }
                 _ => out.events.push_back(ignored("a cancellation of an unknown call")),
             }

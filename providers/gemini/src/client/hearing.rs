@@ -6,7 +6,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use antiphon_live::{LiveEvent, Outbox, TextUpdate};
+use antiphon_live::{LiveEvent, Outbox, SpeakerInfo, TextUpdate};
+
+use crate::wire::Transcription;
 
 /// Once the model has begun to answer, the user's words get this long to come to an end.
 const AFTER_MODEL: Duration = Duration::from_millis(500);
@@ -29,11 +31,33 @@ pub(super) struct Hearing {
     complete_at: Option<Instant>,
     /// The model has begun to answer.
     answered: bool,
+    /// Who speaks, and in which language, where that is told.
+    speaker: Option<SpeakerInfo>,
     /// The user said something since the last reply was done.
     pub(super) news: bool,
 }
 
 impl Hearing {
+    /// Who says the words that come next, and in which language. Another person's are another
+    /// utterance.
+    pub(super) fn spoken_by(&mut self, words: &Transcription, out: &mut Outbox) {
+        let text = |text: &Option<String>| {
+            text.as_deref().map(str::trim).filter(|text| !text.is_empty()).map(Arc::<str>::from)
+        };
+        let (label, language) = (text(&words.speaker_label), text(&words.language_code));
+        if label.is_none() && language.is_none() {
+            return;
+        }
+        let known = self.speaker.as_ref().and_then(|speaker| speaker.label.as_ref());
+        if known.is_some() && label.is_some() && known != label.as_ref() {
+            self.complete(out);
+            self.speaker = None;
+        }
+        let speaker = self.speaker.get_or_insert_default();
+        speaker.label = label.or(speaker.label.take());
+        speaker.language = language.or(speaker.language.take());
+    }
+
     /// A piece of the user's words. `false`: it says again what was said (quirk 50).
     pub(super) fn words(
         &mut self,
@@ -54,7 +78,7 @@ impl Hearing {
                 true => TextUpdate::Snapshot(self.words.clone()),
                 false => TextUpdate::Delta(text.to_owned()),
             };
-            out.events.push_back(transcript(item, update));
+            out.events.push_back(self.transcript(item, update));
             self.wait(now);
         }
         if finished && self.open.is_none() && text.is_empty() {
@@ -62,7 +86,8 @@ impl Hearing {
             let item = self.item(prefix);
             self.open = None;
             self.news = false;
-            out.events.push_back(transcript(item, TextUpdate::Final(Some(String::new()))));
+            out.events.push_back(self.transcript(item, TextUpdate::Final(Some(String::new()))));
+            self.speaker = None;
         } else if finished {
             self.complete(out);
         }
@@ -77,7 +102,7 @@ impl Hearing {
         let item = self.item(prefix);
         self.interim = true;
         let whole = format!("{}{text}", self.words);
-        out.events.push_back(transcript(item, TextUpdate::Snapshot(whole)));
+        out.events.push_back(self.transcript(item, TextUpdate::Snapshot(whole)));
         self.wait(now);
     }
 
@@ -103,7 +128,8 @@ impl Hearing {
         // What might have changed did not.
         let words = std::mem::take(&mut self.words);
         let whole = Some(words).filter(|_| !std::mem::take(&mut self.interim));
-        out.events.push_back(transcript(item, TextUpdate::Final(whole)));
+        out.events.push_back(self.transcript(item, TextUpdate::Final(whole)));
+        self.speaker = None;
     }
 
     /// When [`Hearing::timeout`] wants to be called.
@@ -128,6 +154,10 @@ impl Hearing {
             .clone()
     }
 
+    fn transcript(&self, item: Arc<str>, text: TextUpdate) -> LiveEvent {
+        LiveEvent::InputTranscript { item, text, speaker: self.speaker.clone() }
+    }
+
     fn wait(&mut self, now: Instant) {
         let patience = if self.answered { AFTER_MODEL } else { WITHOUT_ANSWER };
         self.complete_at = Some(now + patience);
@@ -138,10 +168,6 @@ impl Hearing {
 pub(super) fn is_repetition(words: &str, text: &str) -> bool {
     let (words, text) = (words.trim(), text.trim());
     words == text && text.contains(' ') && text.len() >= 8
-}
-
-fn transcript(item: Arc<str>, text: TextUpdate) -> LiveEvent {
-    LiveEvent::InputTranscript { item, text, speaker: None }
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ mod events;
 mod hearing;
 mod history;
 mod options;
+mod partial;
 mod replies;
 mod settings;
 mod speaking;
@@ -25,7 +26,14 @@ use antiphon_live::{
 use antiphon_types::Usage;
 use secrecy::ExposeSecret;
 
-use self::{calls::Calls, errors::When, hearing::Hearing, replies::Reply, settings::Settings};
+use self::{
+    calls::Calls,
+    errors::When,
+    hearing::Hearing,
+    partial::Partials,
+    replies::{AFTER_REQUEST, Reply},
+    settings::Settings,
+};
 use crate::wire::{ApiError, ClientMessage, ServerMessage};
 
 pub use endpoint::Platform;
@@ -64,6 +72,8 @@ pub struct Client {
     /// The server hears the user speak.
     speaking: bool,
     calls: Calls,
+    /// Calls whose arguments are still coming.
+    partials: Partials,
     bill: Bill,
     going_away: bool,
     malformed: u32,
@@ -109,6 +119,8 @@ struct Asked {
 #[derive(Debug)]
 struct Remains {
     until: Instant,
+    /// The model has said all of it: what it says now is something else.
+    generated: bool,
 }
 
 /// What turns cost. The server tells the whole of a turn, perhaps several times.
@@ -160,6 +172,7 @@ impl Client {
             hearing: Hearing::default(),
             speaking: false,
             calls,
+            partials: Partials::default(),
             bill: Bill::default(),
             going_away: false,
             malformed: 0,
@@ -302,6 +315,10 @@ impl Client {
 
     /// A reply is asked for. The wire does not say what a reply answers: it is the next one.
     fn ask(&mut self, request: Option<u64>, now: Instant, out: &mut Outbox) {
+        // The server stops with it whatever it was saying, and says so; if not, this is waited for.
+        if let Some(remains) = &mut self.remains {
+            remains.until = remains.until.min(now + AFTER_REQUEST);
+        }
         let until = now + ANSWER_WITHIN;
         let asked = Asked { request, cancelled: false, until };
         if let Some(earlier) = self.asked.replace(asked) {

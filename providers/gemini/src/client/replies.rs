@@ -6,18 +6,27 @@ use std::{
     time::{Duration, Instant},
 };
 
-use antiphon_live::ReplyId;
+use antiphon_live::{ReplyId, ReplyOutcome};
 use antiphon_types::AudioFormat;
 
 /// The end of a turn is waited for this long after its voice would have been heard.
 const AFTER_VOICE: Duration = Duration::from_secs(3);
-/// The end of a turn that was interrupted is waited for this long.
-pub(super) const AFTER_INTERRUPTION: Duration = Duration::from_secs(2);
+/// Once the server has said that a turn is interrupted, what still comes of it comes within this
+/// time (quirk 54), and so does its end. An answer to whatever interrupted it comes later: that takes
+/// speech and thought. So if the end is lost (quirk 51), nothing of the answer is.
+pub(super) const AFTER_INTERRUPTION: Duration = Duration::from_millis(500);
+/// Where only this side knows yet that the user interrupts, the server's word is waited for this long.
+pub(super) const BEFORE_INTERRUPTION: Duration = Duration::from_secs(2);
+/// A request stops what is being said. If the server does not say so, that is believed after this
+/// time.
+pub(super) const AFTER_REQUEST: Duration = Duration::from_secs(2);
 /// A model that waits for a tool says nothing more; words on their way get this long. Some end the
 /// turn before (quirk 66).
 pub(super) const AFTER_CALL: Duration = Duration::from_millis(200);
 /// A model that need not wait for a tool may go on; nothing for this long says that it does not.
 pub(super) const AFTER_QUIET_CALL: Duration = Duration::from_secs(2);
+/// The next piece of a call's arguments is waited for this long.
+pub(super) const AFTER_PIECE: Duration = Duration::from_secs(10);
 /// What still comes of a turn that was given up is dropped for so long after its voice would have
 /// been heard.
 const REMAINS: Duration = Duration::from_secs(5);
@@ -64,6 +73,11 @@ impl Reply {
             waits_for_tool: false,
             end_by: None,
         }
+    }
+
+    /// How it ends, if nothing else is said of that.
+    pub(super) fn outcome(&self) -> ReplyOutcome {
+        if self.interrupted { ReplyOutcome::Interrupted } else { ReplyOutcome::Completed }
     }
 
     /// Voice came.

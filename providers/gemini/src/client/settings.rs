@@ -109,7 +109,7 @@ impl Settings {
         let interrupts = activity.handling == live::ActivityHandling::Interrupts
             && config.voice_activity != VoiceActivity::Off;
         let modality = options.word("output_modality", &["audio", "text"])?.unwrap_or("audio");
-        let transcripts = transcription(&options)?;
+        let transcripts = transcription(config, &options)?;
         let input_transcripts = config.policies.input_transcription;
         let output_transcripts = config.policies.output_transcription && modality == "audio";
 
@@ -252,7 +252,6 @@ fn without_meaning(
         (thinking.level.is_some() && by == ThinkingBy::Budget, "thinking.level"),
         (proactive_audio.is_some() && never, "proactive_audio"),
         (config.speaker.max_speakers.is_some(), "speaker.max_speakers"),
-        (config.speaker.diarization, "speaker.diarization"),
         (policies.activity.session_answers, "activity.session_answers"),
     ]
     .into_iter()
@@ -347,10 +346,14 @@ fn milliseconds(what: &str, duration: Option<Duration>) -> Result<Option<Whole>,
     }
 }
 
-fn transcription(options: &Options<'_>) -> Result<AudioTranscription, LiveError> {
+fn transcription(
+    config: &LiveConfig,
+    options: &Options<'_>,
+) -> Result<AudioTranscription, LiveError> {
     Ok(AudioTranscription {
         language_codes: options.take("transcription_languages")?,
         custom_vocabulary: options.take("custom_vocabulary")?,
+        diarization: config.speaker.diarization.then_some(true),
         mode: options.word("transcription_mode", &["VERBATIM", "SMART"])?.map(Into::into),
         ..AudioTranscription::default()
     })

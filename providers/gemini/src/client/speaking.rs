@@ -5,7 +5,7 @@ use std::time::Instant;
 use antiphon_live::{
     ErrorInfo, LiveEvent, Outbox, ReplyId, ReplyOutcome, TextUpdate, VoiceActivity,
 };
-use antiphon_types::{AudioFrame, ToolArguments, ToolCallRequest, ToolResponse};
+use antiphon_types::{AudioFrame, ToolCallRequest, ToolResponse};
 use serde_json::json;
 
 use super::{
@@ -13,7 +13,8 @@ use super::{
     events::pass_on,
     hearing::is_repetition,
     ignored,
-    replies::{AFTER_CALL, AFTER_QUIET_CALL, Reply},
+    partial::Complete,
+    replies::{AFTER_CALL, AFTER_INTERRUPTION, AFTER_PIECE, AFTER_QUIET_CALL, Reply},
 };
 use crate::wire::{
     Blob, Content, FunctionCall, InteractionStatus, Part, ServerContent, ToolCallMessage,
@@ -31,6 +32,7 @@ impl Client {
         if let Some(words) = content.interim_input_transcription
             && self.settings.input_transcripts
         {
+            self.hearing.spoken_by(&words, out);
             let text = words.text.unwrap_or_default();
             self.hearing.interim(&text, &self.prefix, now, out);
         }
@@ -51,8 +53,9 @@ impl Client {
         }
         if content.generation_complete == Some(true) {
             let format = self.settings.capabilities.output;
-            match &mut self.reply {
-                Some(reply) if !reply.interrupted => reply.all_said(format, now),
+            match (&mut self.reply, &mut self.remains) {
+                (Some(reply), _) if !reply.interrupted => reply.all_said(format, now),
+                (None, Some(remains)) => remains.generated = true,
                 _ => out.events.push_back(ignored("generationComplete")),
             }
         }
@@ -70,6 +73,7 @@ impl Client {
     }
 
     fn heard(&mut self, words: Transcription, now: Instant, out: &mut Outbox) {
+        self.hearing.spoken_by(&words, out);
         let text = words.text.unwrap_or_default();
         let finished = words.finished == Some(true);
         let told = self.settings.input_transcripts
@@ -120,10 +124,7 @@ impl Client {
             out.events.push_back(ignored("media in another format than was agreed"));
             return;
         }
-        if self.reply.as_ref().is_some_and(|reply| reply.generated) {
-            // All was said of that one; its end was lost.
-            self.end_reply(ReplyOutcome::Completed, out);
-        }
+        self.something_new(out);
         let Some(reply) = self.current(now, out) else { return };
         if !reply.generated && !reply.waits_for_tool {
             reply.end_by = None;
@@ -149,9 +150,7 @@ impl Client {
     }
 
     fn written(&mut self, text: String, now: Instant, out: &mut Outbox) {
-        if self.reply.as_ref().is_some_and(|reply| reply.generated) {
-            self.end_reply(ReplyOutcome::Completed, out);
-        }
+        self.something_new(out);
         let Some(reply) = self.current(now, out) else { return };
         if !reply.waits_for_tool {
             reply.end_by = None;
@@ -191,6 +190,15 @@ impl Client {
             let text = TextUpdate::Final(None);
             out.events.push_back(LiveEvent::OutputTranscript { reply: id, item, text });
         }
+    }
+
+    /// What the model says belongs to nothing that it had said all of: the end of that was lost.
+    fn something_new(&mut self, out: &mut Outbox) {
+        if let Some(reply) = self.reply.as_ref().filter(|reply| reply.generated) {
+            let outcome = reply.outcome();
+            self.end_reply(outcome, out);
+        }
+        self.remains.take_if(|remains| remains.generated);
     }
 
     /// The reply that something of the model belongs to; begins one where there is none. `None`: it
@@ -242,11 +250,11 @@ impl Client {
 
     fn on_interrupted(&mut self, now: Instant, out: &mut Outbox) {
         if self.reply.is_some() {
-            self.interrupt(now, out);
+            self.interrupt(now + AFTER_INTERRUPTION, out);
             return;
         }
         if let Some(remains) = &mut self.remains {
-            remains.until = remains.until.min(now + super::replies::AFTER_INTERRUPTION);
+            remains.until = remains.until.min(now + AFTER_INTERRUPTION);
             return;
         }
         // What is over at the server may still be playing here (quirk 53).
@@ -290,10 +298,7 @@ impl Client {
                 let code = reason.as_str().to_ascii_lowercase();
                 let message = format!("the turn ended with {}", reason.as_str());
                 out.events.push_back(LiveEvent::Error(ErrorInfo::new(code, message)));
-                match reason {
-                    TurnCompleteReason::MalformedFunctionCall => ReplyOutcome::Failed,
-                    _ => ReplyOutcome::Incomplete,
-                }
+                outcome_of(reason)
             }
         };
         self.end_reply(outcome, out);
@@ -302,8 +307,7 @@ impl Client {
     /// The server does not end the active reply in its time.
     pub(super) fn end_unended_reply(&mut self, out: &mut Outbox) {
         let Some(reply) = &self.reply else { return };
-        let (interrupted, waits) = (reply.interrupted, reply.waits_for_tool);
-        let outcome = if interrupted { ReplyOutcome::Interrupted } else { ReplyOutcome::Completed };
+        let (outcome, waits) = (reply.outcome(), reply.waits_for_tool);
         self.end_reply(outcome, out);
         // Its end may be late.
         self.stray_end = !waits || self.settings.generation.turn_ends_at_call;
@@ -322,6 +326,9 @@ impl Client {
             } else {
                 LiveEvent::OutputText { reply, item, text }
             });
+        }
+        for _ in 0..self.partials.clear() {
+            out.events.push_back(ignored("a call whose arguments never ended"));
         }
         self.last_reply = (outcome == ReplyOutcome::Completed).then(|| id.clone());
         let usage = self.bill.take();
@@ -344,32 +351,37 @@ impl Client {
         }
         if self.remains.is_some() {
             // The model waits for an answer, though nobody wants its reply any more.
-            calls.into_iter().take(MAX_CALLS).for_each(|call| self.refuse(call, out));
+            self.refuse(calls, out);
             return;
         }
         if self.reply.as_ref().is_some_and(|reply| reply.generated && !reply.waits_for_tool) {
             self.end_reply(ReplyOutcome::Completed, out);
         }
         if self.reply.is_none() && !self.begin_reply(now, out) {
-            calls.into_iter().take(MAX_CALLS).for_each(|call| self.refuse(call, out));
+            self.refuse(calls, out);
             return;
         }
         let (mut told, mut waits) = (Vec::new(), false);
         for call in calls.into_iter().take(MAX_CALLS) {
-            let id = call.id.unwrap_or_default();
-            let name = call.name.unwrap_or_default();
+            if self.partials.is_stray(&call) {
+                out.events.push_back(ignored("a piece of no call"));
+                continue;
+            }
+            let Some(Complete { id, name, arguments }) = self.partials.take(call) else { continue };
             let Some(known) = self.calls.add(&id, &name, &self.prefix) else {
                 out.events.push_back(ignored("a call that was told before"));
                 continue;
             };
             waits |= known.waits;
-            told.push(ToolCallRequest {
-                id: known.id.clone(),
-                name: name.into(),
-                arguments: ToolArguments::Object(call.args.unwrap_or_default()),
-            });
+            told.push(ToolCallRequest { id: known.id.clone(), name: name.into(), arguments });
         }
-        let Some(reply) = self.reply.as_mut().filter(|_| !told.is_empty()) else { return };
+        let Some(reply) = &mut self.reply else { return };
+        if told.is_empty() {
+            if self.partials.any() && !reply.interrupted {
+                reply.end_by = Some(now + AFTER_PIECE);
+            }
+            return;
+        }
         // Nobody says that the model pauses: a call it waits for is the end of the reply, since
         // nothing more comes until it has the output (quirk 66).
         if !reply.interrupted {
@@ -381,13 +393,34 @@ impl Client {
         out.events.push_back(LiveEvent::ToolCalls { reply, calls: told });
     }
 
-    /// Answers a call of a reply that is over here.
-    fn refuse(&mut self, call: FunctionCall, out: &mut Outbox) {
-        out.events.push_back(ignored("a call that is not to be answered"));
-        let (id, name) = (call.id.unwrap_or_default(), call.name.unwrap_or_default());
-        let Some(known) = self.calls.add(&id, &name, &self.prefix) else { return };
-        let waits = known.waits;
-        let response = ToolResponse::error(id.as_str(), name, "the reply was stopped");
-        self.send_response((!id.is_empty()).then_some(id), response, waits, out);
+    /// Answers calls of a reply that is over here.
+    fn refuse(&mut self, calls: Vec<FunctionCall>, out: &mut Outbox) {
+        for call in calls.into_iter().take(MAX_CALLS) {
+            let stray = self.partials.is_stray(&call);
+            let Some(Complete { id, name, .. }) = self.partials.take(call) else { continue };
+            out.events.push_back(ignored("a call that is not to be answered"));
+            if stray {
+                continue;
+            }
+            let Some(known) = self.calls.add(&id, &name, &self.prefix) else { continue };
+            let waits = known.waits;
+            let response = ToolResponse::error(id.as_str(), name, "the reply was stopped");
+            self.send_response((!id.is_empty()).then_some(id), response, waits, out);
+        }
+    }
+}
+
+/// How a reply ended whose turn ended for this reason.
+fn outcome_of(reason: &TurnCompleteReason) -> ReplyOutcome {
+    match reason {
+        TurnCompleteReason::Unspecified | TurnCompleteReason::NeedMoreInput => {
+            ReplyOutcome::Completed
+        }
+        TurnCompleteReason::MalformedFunctionCall => ReplyOutcome::Failed,
+        TurnCompleteReason::MaxRegenerationReached | TurnCompleteReason::Other(_) => {
+            ReplyOutcome::Incomplete
+        }
+        // All others are filters: of what came in, and of what was to go out.
+        _ => ReplyOutcome::Blocked,
     }
 }

@@ -154,8 +154,113 @@ fn quirk_51_silence_after_an_interruption_ends_the_reply() {
     talk.voice(100);
     talk.interrupted();
     talk.told();
-    talk.pass_ms(2_000);
+    talk.pass_ms(500);
     assert_eq!(talk.told(), ["done reply-1 Interrupted"]);
+}
+
+#[test]
+fn quirk_51_the_answer_to_an_interruption_is_heard_whole_though_the_end_before_it_was_lost() {
+    let mut talk = auto(NEW);
+    talk.voice(1_000);
+    talk.interrupted();
+    talk.voice(20);
+    talk.told();
+    talk.pass_ms(700);
+    talk.voice(20);
+    assert_eq!(talk.told(), ["done reply-1 Interrupted", "start reply-2", "voice 20"]);
+    // By hand the server says so later, or not at all.
+    let mut talk = Talk::ready(&LiveConfig::new().voice_activity(VoiceActivity::Manual));
+    talk.voice(1_000);
+    talk.command(LiveCommand::ActivityStart);
+    talk.pass_ms(1_000);
+    talk.told();
+    talk.interrupted();
+    talk.pass_ms(400);
+    talk.voice(20);
+    talk.pass_ms(100);
+    talk.voice(20);
+    assert_eq!(
+        talk.told(),
+        ["ignored remains of a reply", "done reply-1 Interrupted", "start reply-2", "voice 20"]
+    );
+}
+
+#[test]
+fn an_answer_after_a_cancelled_reply_is_heard_whole_though_ends_were_lost() {
+    // The server says that it was interrupted, and not that the turn is over.
+    let mut talk = Talk::with(NEW);
+    talk.text("Tell me.");
+    talk.voice(8_000);
+    talk.command(LiveCommand::CancelReply { reply: None });
+    talk.text("Something else.");
+    talk.told();
+    talk.interrupted();
+    talk.voice(20);
+    talk.pass_ms(600);
+    talk.voice(20);
+    assert_eq!(talk.told(), ["ignored remains of a reply", "start reply-2", "voice 20"]);
+    // It had said all of it.
+    let mut talk = Talk::with(NEW);
+    talk.text("Tell me.");
+    talk.voice(8_000);
+    talk.command(LiveCommand::CancelReply { reply: None });
+    talk.voice(20);
+    talk.generated();
+    talk.text("Something else.");
+    talk.told();
+    talk.voice(20);
+    assert_eq!(talk.told(), ["start reply-2", "voice 20"]);
+    let mut talk = Talk::with(NEW);
+    talk.text("Tell me.");
+    talk.voice(8_000);
+    talk.generated();
+    talk.command(LiveCommand::CancelReply { reply: None });
+    talk.told();
+    talk.voice(20);
+    assert_eq!(talk.told(), ["start reply-2", "voice 20"]);
+    // It says nothing at all.
+    let mut talk = Talk::with(NEW);
+    talk.text("Tell me.");
+    talk.voice(8_000);
+    talk.command(LiveCommand::CancelReply { reply: None });
+    talk.text("Something else.");
+    talk.pass_ms(2_000);
+    talk.told();
+    talk.voice(20);
+    assert_eq!(talk.told(), ["start reply-2", "voice 20"]);
+}
+
+#[test]
+fn an_interruption_after_all_was_said_is_that_replys() {
+    let mut talk = auto(NEW);
+    talk.voice(2_000);
+    talk.generated();
+    talk.interrupted();
+    talk.voice(20);
+    assert_eq!(
+        talk.told(),
+        [
+            "start reply-1",
+            "voice 2000",
+            "interrupted reply-1",
+            "done reply-1 Interrupted",
+            "start reply-2",
+            "voice 20"
+        ]
+    );
+}
+
+#[test]
+fn an_error_in_place_of_an_answer_refuses_the_request() {
+    let mut talk = Talk::with(NEW);
+    talk.command(LiveCommand::CreateReply { request: 4 });
+    let error =
+        json!({"error": {"code": 8, "message": "Too much.", "status": "RESOURCE_EXHAUSTED"}});
+    talk.server(error.clone());
+    assert_eq!(talk.told(), ["error RESOURCE_EXHAUSTED for 4"]);
+    talk.voice(20);
+    talk.server(error);
+    assert_eq!(talk.told(), ["start reply-1", "voice 20", "error RESOURCE_EXHAUSTED"]);
 }
 
 #[test]
@@ -258,7 +363,11 @@ fn reasons_of_an_end_are_told() {
     for (reason, outcome, errors) in [
         ("NEED_MORE_INPUT", "Completed", 0),
         ("MALFORMED_FUNCTION_CALL", "Failed", 1),
-        ("RESPONSE_REJECTED", "Incomplete", 1),
+        ("RESPONSE_REJECTED", "Blocked", 1),
+        ("PROHIBITED_INPUT_CONTENT", "Blocked", 1),
+        ("GENERATED_AUDIO_SAFETY", "Blocked", 1),
+        ("BLOCKLIST", "Blocked", 1),
+        ("MAX_REGENERATION_REACHED", "Incomplete", 1),
         ("SOMETHING_NEW", "Incomplete", 1),
     ] {
         let mut talk = auto(NEW);

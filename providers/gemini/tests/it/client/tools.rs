@@ -1,7 +1,7 @@
 //! Calls, their outputs, and what became of them.
 
-use antiphon_live::{LiveCommand, LiveConfig, LiveError};
-use antiphon_types::{ToolBehavior, ToolResponse, ToolResponseScheduling};
+use antiphon_live::{LiveCommand, LiveConfig, LiveError, LiveEvent};
+use antiphon_types::{ToolArguments, ToolBehavior, ToolResponse, ToolResponseScheduling};
 use serde_json::{Value, json};
 
 use super::talk::{MIDDLE, NEW, OLD, Talk, tool};
@@ -155,6 +155,52 @@ fn calls_without_an_id_are_answered_without_one_and_doubles_are_one() {
     assert!(told.contains(&"ignored a call that was told before".into()), "{told:?}");
     talk.server(json!({"toolCall": {}}));
     assert_eq!(talk.told(), ["ignored a toolCall without calls"]);
+}
+
+#[test]
+fn arguments_that_come_in_pieces_are_one_call() {
+    let mut talk = with_tool(MIDDLE, ToolBehavior::ProviderDefault);
+    let call = |call: Value| json!({"toolCall": {"functionCalls": [call]}});
+    talk.server(call(json!({"id": "c1", "name": "clock", "willContinue": true})));
+    let piece = |text: &str| json!({"jsonPath": "$.zone", "stringValue": text});
+    for text in ["Europe", "/Paris"] {
+        talk.server(call(json!({"partialArgs": [piece(text)], "willContinue": true})));
+    }
+    assert_eq!(talk.told(), ["start reply-1"], "it is not complete yet");
+    talk.pass_ms(3_000);
+    talk.server(call(json!({})));
+    let Some(LiveEvent::ToolCalls { calls, .. }) = talk.out.events.pop_back() else { panic!() };
+    assert_eq!((&*calls[0].id, &*calls[0].name), ("c1", "clock"));
+    let ToolArguments::Object(args) = &calls[0].arguments else { panic!("{calls:?}") };
+    assert_eq!(args["zone"], "Europe/Paris");
+    talk.pass_ms(200);
+    assert_eq!(talk.told(), ["done reply-1 Completed"]);
+    talk.output("c1");
+    assert_eq!(response(&mut talk)["id"], "c1");
+
+    // The rest never comes, or is not wanted any more.
+    let mut talk = with_tool(MIDDLE, ToolBehavior::ProviderDefault);
+    talk.server(call(json!({"id": "c1", "name": "clock", "willContinue": true})));
+    talk.pass_ms(10_000);
+    let endless = "ignored a call whose arguments never ended";
+    assert_eq!(talk.told(), ["start reply-1", endless, "done reply-1 Completed"]);
+    talk.server(call(json!({"id": "c2", "name": "clock", "willContinue": true})));
+    talk.server(json!({"toolCallCancellation": {"ids": ["c2"]}}));
+    talk.server(call(json!({})));
+    assert_eq!(
+        talk.told(),
+        [
+            "start reply-2",
+            "ignored a call that was taken back before it was told",
+            "ignored a piece of no call"
+        ]
+    );
+    talk.server(call(json!({"id": "c3", "name": "clock", "willContinue": true})));
+    talk.command(LiveCommand::CancelReply { reply: None });
+    talk.told();
+    talk.server(call(json!({})));
+    assert_eq!(talk.told(), ["ignored a call that is not to be answered"]);
+    assert!(talk.sent().is_empty(), "an answer without an id and a name would be refused");
 }
 
 #[test]

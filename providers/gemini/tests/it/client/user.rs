@@ -1,6 +1,6 @@
 //! The user: audio, turns by hand, words, text.
 
-use antiphon_live::{LiveCommand, LiveConfig, LiveError, VoiceActivity};
+use antiphon_live::{LiveCommand, LiveConfig, LiveError, LiveEvent, VoiceActivity};
 use bytes::Bytes;
 use serde_json::json;
 
@@ -151,6 +151,38 @@ fn newer_models_say_when_the_user_speaks() {
             "voice 20"
         ]
     );
+}
+
+#[test]
+fn who_speaks_and_in_which_language_is_told_with_the_words() {
+    let mut config = LiveConfig::new().model(NEW);
+    config.speaker.diarization = true;
+    let mut talk = Talk::ready(&config);
+    let says = |label: &str, language: &str, text: &str| {
+        json!({"inputTranscription": {"text": text, "speakerLabel": label,
+            "languageCode": language}})
+    };
+    talk.content(says("spk_1", "de-DE", "Guten Tag."));
+    talk.heard(" Hallo.");
+    talk.content(says("spk_2", "en-US", "Hello."));
+    talk.done();
+    let told: Vec<_> = talk
+        .out
+        .events
+        .drain(..)
+        .filter_map(|event| match event {
+            LiveEvent::InputTranscript { item, speaker, .. } => {
+                let speaker = speaker.unwrap();
+                let text = |text: Option<std::sync::Arc<str>>| text.unwrap().to_string();
+                Some((item.to_string(), text(speaker.label), text(speaker.language)))
+            }
+            _ => None,
+        })
+        .collect();
+    let one = ("user-1".to_owned(), "spk_1".to_owned(), "de-DE".to_owned());
+    let two = ("user-2".to_owned(), "spk_2".to_owned(), "en-US".to_owned());
+    // Two pieces and the end of the first, then the other's.
+    assert_eq!(told[..4], [one.clone(), one.clone(), one, two]);
 }
 
 #[test]
