@@ -34,8 +34,9 @@
 //! ```
 //!
 //! What the generations of models can do differs; [`Generation`] is the table. [`Client`] is the
-//! client half as a pure state machine, for tests and other transports. [`wire`] holds the protocol,
-//! for servers and tools too: every message of both directions as a type.
+//! client half as a pure state machine, for tests and other transports; [`server::Server`] is the
+//! server half, for gateways and tests. [`wire`] holds the protocol: every message of both directions
+//! as a type.
 //!
 //! With the feature `adc`, `ApplicationDefault` gives tokens for Vertex AI from Google's
 //! application-default credentials.
@@ -45,6 +46,7 @@ mod adc;
 mod client;
 mod generation;
 mod provider;
+pub mod server;
 mod token;
 pub mod wire;
 

@@ -6,18 +6,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use antiphon_gemini::wire::{
-    ClientContent, ClientMessage, ContextUpdate, GoAway, RealtimeInput, Role, Seconds,
-    ServerContent, ServerMessage, SessionResumptionUpdate, Setup, SetupComplete,
-    ToolResponseMessage, Transcription, VoiceActivity, VoiceActivityType,
+use antiphon_gemini::{
+    server::{Handles, Hangup, Server, Session},
+    wire::{
+        ClientContent, ClientMessage, GoAway, RealtimeInput, Role, Seconds, ServerContent,
+        ServerMessage, Setup, ToolResponseMessage, Transcription, VoiceActivity, VoiceActivityType,
+    },
 };
 use serde_json::{Value, json};
 
 use super::{
-    handles::{Handles, Refused},
     replying::{Last, Replying},
     script::Script,
-    setup::{Hangup, INVALID, Session, invalid, refuse_unknown_keys},
 };
 use crate::scripted::{
     Behaviour, Saying, Transcript,
@@ -27,8 +27,6 @@ use crate::scripted::{
 
 /// Speech before it was taken for speech, in milliseconds.
 const PREFIX_MS: u64 = 100;
-/// The most a message may be, in bytes.
-const MAX_FRAME: usize = 16 * 1024 * 1024;
 
 /// How a connection begins.
 pub(super) struct Opening {
@@ -37,18 +35,19 @@ pub(super) struct Opening {
     pub(super) connection: u32,
     /// It speaks as Vertex AI does.
     pub(super) vertex: bool,
-    pub(super) handles: Arc<Handles>,
+    /// The conversations of all connections, each with what was said last.
+    pub(super) handles: Handles<String>,
 }
 
 /// One connection of a server that behaves.
 pub(super) struct Engine {
     pub(super) opening: Opening,
-    /// The session, once it was asked for.
-    pub(super) session: Option<Session>,
-    /// When `setupComplete` is said; `None`: it was.
+    /// What the client may do, and what it did.
+    server: Server<String>,
+    /// Handles so far.
+    handles: u32,
+    /// When `setupComplete` is said; `None`: it was, or nothing was asked for.
     ready_at: Option<Instant>,
-    /// The conversation among those that can be resumed.
-    chain: Option<u64>,
     listening: Listening,
     /// An activity of the client's began.
     activity: bool,
@@ -64,24 +63,27 @@ pub(super) struct Engine {
 }
 
 enum Out {
-    Message(Box<ServerMessage>),
+    /// With its frame.
+    Message(Box<ServerMessage>, String),
     Close(Hangup),
 }
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        if let Some(chain) = self.chain {
-            self.opening.handles.close(chain, self.now);
-        }
+        self.server.closed(self.now);
     }
 }
 
 impl Engine {
     pub(super) fn new(opening: Opening, now: Instant) -> Self {
+        let mut server = Server::new(&opening.handles);
+        if opening.vertex {
+            server = server.vertex();
+        }
         Self {
-            session: None,
+            server,
+            handles: 0,
             ready_at: None,
-            chain: None,
             listening: Listening::new(Codec::Pcm(16_000)),
             activity: false,
             transcripts: opening.script.transcripts.iter().cloned().collect(),
@@ -100,8 +102,14 @@ impl Engine {
         self.opening.script.clone()
     }
 
+    /// The session, once it was asked for.
+    pub(super) fn session(&self) -> Option<&Session> {
+        self.server.session()
+    }
+
     pub(super) fn say(&mut self, message: ServerMessage) {
-        self.out.push_back(Out::Message(Box::new(message)));
+        let text = self.server.message(&message);
+        self.out.push_back(Out::Message(Box::new(message), text));
     }
 
     pub(super) fn tell(&mut self, content: ServerContent) {
@@ -113,77 +121,45 @@ impl Engine {
     }
 
     fn on_frame(&mut self, text: &str, now: Instant) -> Result<(), Hangup> {
-        if text.len() > MAX_FRAME {
-            return Err((1009, "message too big".into()));
-        }
-        let message = ClientMessage::decode(text.as_bytes()).map_err(|_| invalid())?;
-        if !Self::is_audio(text) {
-            refuse_unknown_keys(text)?;
-        }
-        match message {
-            ClientMessage::Setup(setup) if self.session.is_none() => self.set_up(&setup, now),
-            // A set-up comes first, and once; nothing before it is complete.
-            _ if self.session.is_none() || self.ready_at.is_some() => Err(invalid()),
-            ClientMessage::Setup(_) => Err(invalid()),
-            ClientMessage::ClientContent(content) => {
-                self.client_content(content, now);
-                Ok(())
-            }
+        let history = self.session().is_some_and(|session| session.history_comes);
+        match self.server.frame(text.as_bytes(), now)? {
+            ClientMessage::Setup(_) => self.set_up(now),
+            ClientMessage::ClientContent(content) => self.client_content(content, history, now),
             ClientMessage::RealtimeInput(input) => self.realtime_input(*input, now),
             ClientMessage::ToolResponse(response) => self.tool_response(response, now),
-            ClientMessage::ContextUpdate(update) => self.context_update(update),
-            _ => Err(invalid()),
+            // Other instructions and tools change nothing of what the script says.
+            _ => {}
         }
+        Ok(())
     }
 
-    fn set_up(&mut self, setup: &Setup, now: Instant) -> Result<(), Hangup> {
-        let session = Session::new(setup, self.opening.vertex)?;
-        let handle = setup.session_resumption.as_ref().and_then(|told| told.handle.as_deref());
-        match handle {
-            Some(handle) => {
-                let valid = self.opening.script.handles_last();
-                match self.opening.handles.resume(handle, valid, now) {
-                    Ok((chain, words)) => {
-                        self.chain = Some(chain);
-                        self.last = Last::Words(words);
-                    }
-                    Err(Refused::Stale) => {
-                        return Err((1008, "Requested entity was not found.".into()));
-                    }
-                    Err(Refused::StillOpen) => {
-                        return Err((1011, "Internal error encountered.".into()));
-                    }
-                }
-            }
-            None => self.chain = Some(self.opening.handles.begin()),
+    fn set_up(&mut self, now: Instant) {
+        if let Some(words) = self.server.take_memory() {
+            self.last = Last::Words(words);
         }
-        self.session = Some(session);
         self.ready_at = Some(now + self.opening.script.setup_time());
         let ends_at = now + self.opening.script.lifetime_of_connections();
         self.ends_at = Some(ends_at);
         self.go_away_at = ends_at.checked_sub(self.opening.script.notice());
-        Ok(())
     }
 
     /// A handle that is good from here on.
     pub(super) fn tell_handle(&mut self, resumable: bool) {
-        let asked = self.session.as_ref().is_some_and(|session| session.hands_out_handles);
-        let Some(chain) = self.chain.filter(|_| asked) else { return };
-        let new_handle = match resumable {
-            true => self.opening.handles.renew(chain, self.last.words()),
-            false => String::new(),
+        let told = match resumable {
+            true => {
+                self.handles += 1;
+                let handle = format!("handle-{}-{}", self.opening.connection, self.handles);
+                self.server.resumable(handle, self.last.words().to_owned())
+            }
+            false => self.server.not_resumable(),
         };
-        self.say(ServerMessage {
-            session_resumption_update: Some(SessionResumptionUpdate {
-                new_handle: Some(new_handle),
-                resumable: Some(resumable),
-                last_consumed_client_message_index: None,
-            }),
-            ..ServerMessage::default()
-        });
+        if let Some(told) = told {
+            self.say(told);
+        }
     }
 
-    fn client_content(&mut self, content: ClientContent, now: Instant) {
+    /// `history`: it is what was said before the connection.
+    fn client_content(&mut self, content: ClientContent, history: bool, now: Instant) {
         let complete = content.turn_complete == Some(true);
         let turns = content.turns.unwrap_or_default();
         let users = turns.iter().filter(|turn| turn.role != Some(Role::Model));
@@ -194,37 +170,16 @@ impl Engine {
         if let Some(words) = words.last() {
             self.last = Last::Words((*words).to_owned());
         }
-        let history = self.session.as_mut().is_some_and(|session| session.history_comes);
-        if history {
-            if complete && let Some(session) = &mut self.session {
-                session.history_comes = false;
-            }
-            return;
-        }
-        if complete {
+        if complete && !history {
             self.interrupt(now);
             self.begin_reply(now);
         }
     }
 
-    fn realtime_input(&mut self, input: RealtimeInput, now: Instant) -> Result<(), Hangup> {
-        let Some(session) = &self.session else { return Err(invalid()) };
-        let (automatic, interrupts) = (session.automatic, session.interrupts);
-        let by_hand = input.activity_start.is_some() || input.activity_end.is_some();
-        let old = session.generation.name == "2.5";
-        if session.history_comes
-            || automatic && by_hand
-            || !automatic && input.audio_stream_end.is_some()
-            || input.media_chunks.is_some() && !old
-        {
-            return Err(invalid());
-        }
+    fn realtime_input(&mut self, input: RealtimeInput, now: Instant) {
+        let interrupts = self.session().is_some_and(|session| session.interrupts);
         for blob in input.audio.into_iter().chain(input.media_chunks.into_iter().flatten()) {
-            let media = blob.mime_type.ok_or_else(invalid)?;
-            if !media.is_audio() {
-                return Err(invalid());
-            }
-            self.listening.set_codec(match media.rate_hz() {
+            self.listening.set_codec(match blob.mime_type.and_then(|media| media.rate_hz()) {
                 Some(24_000) => Codec::Pcm(24_000),
                 _ => Codec::Pcm(16_000),
             });
@@ -248,15 +203,14 @@ impl Engine {
             self.interrupt(now);
             self.begin_reply(now);
         }
-        Ok(())
     }
 
     fn hear(&mut self, audio: &[u8], now: Instant) {
-        let Some(session) = &self.session else { return };
+        let Some(session) = self.server.session() else { return };
         let turns = session.automatic.then_some(TurnParameters {
             rms: 0.5 * FULL_THRESHOLD_RMS,
             prefix_ms: PREFIX_MS,
-            silence_ms: session.silence_ms,
+            silence_ms: u64::try_from(session.silence.as_millis()).unwrap_or(u64::MAX),
         });
         for heard in self.listening.append(audio, turns) {
             match heard {
@@ -268,7 +222,7 @@ impl Engine {
 
     fn speech_started(&mut self, at_ms: u64, now: Instant) {
         self.tell_speech(VoiceActivityType::Start, at_ms);
-        if self.session.as_ref().is_some_and(|session| session.interrupts) {
+        if self.session().is_some_and(|session| session.interrupts) {
             self.interrupt(now);
         }
     }
@@ -279,7 +233,7 @@ impl Engine {
     }
 
     fn tell_speech(&mut self, kind: VoiceActivityType, at_ms: u64) {
-        if self.session.as_ref().is_some_and(|session| session.tells_speech) {
+        if self.session().is_some_and(|session| session.tells_speech) {
             let audio_offset = Some(Seconds::from(Duration::from_millis(at_ms)));
             let voice_activity_type = Some(kind);
             self.say(ServerMessage {
@@ -300,7 +254,7 @@ impl Engine {
             None => format!("{ms} milliseconds of speech"),
         };
         self.last = Last::Words(words.clone());
-        if self.session.as_ref().is_some_and(|session| session.input_transcripts) {
+        if self.session().is_some_and(|session| session.input_transcripts) {
             let at = now + self.opening.script.pace.transcript();
             // In two pieces, and nothing says that the second is the last.
             let cut = words.find(' ').map_or(words.len(), |at| at + 1);
@@ -311,25 +265,10 @@ impl Engine {
         self.begin_reply(now);
     }
 
-    fn tool_response(&mut self, message: ToolResponseMessage, now: Instant) -> Result<(), Hangup> {
-        let responses = message.function_responses.unwrap_or_default();
-        if responses.is_empty() || responses.iter().any(|response| response.response.is_none()) {
-            return Err(invalid());
+    fn tool_response(&mut self, message: ToolResponseMessage, now: Instant) {
+        for response in message.function_responses.into_iter().flatten() {
+            self.take_output(response, now);
         }
-        for response in responses {
-            self.take_output(response, now)?;
-        }
-        Ok(())
-    }
-
-    fn context_update(&mut self, update: ContextUpdate) -> Result<(), Hangup> {
-        let Some(session) = self.session.as_mut().filter(|s| s.generation.context_update) else {
-            return Err(invalid());
-        };
-        if let Some(tools) = update.tools {
-            session.declare(&tools.tools.unwrap_or_default());
-        }
-        Ok(())
     }
 
     fn tell_transcript(&mut self, text: String) {
@@ -344,19 +283,21 @@ impl Engine {
 
     fn become_ready(&mut self) {
         self.ready_at = None;
-        let setup_complete = Some(SetupComplete::default());
-        self.say(ServerMessage { setup_complete, ..ServerMessage::default() });
+        let complete = self.server.setup_complete();
+        self.say(complete);
         self.tell_handle(true);
     }
 }
 
 impl Behaviour for Engine {
     fn opened(&mut self, _: Instant, greet: bool) {
-        if !greet && self.session.is_none() {
+        if !greet && self.session().is_none() {
             // The steps before have set it up.
             let model = Some("models/gemini-3.8-live".into());
             let setup = Setup { model, ..Setup::default() };
-            self.session = Session::new(&setup, false).ok();
+            let setup = ClientMessage::Setup(Box::new(setup)).encode();
+            let _ = self.server.frame(setup.as_bytes(), self.now);
+            self.server.message(&self.server.setup_complete());
         }
     }
 
@@ -388,7 +329,7 @@ impl Behaviour for Engine {
         }
         if due(self.ends_at) {
             self.ends_at = None;
-            self.hang_up((1011, "Deadline expired before operation could complete.".into()));
+            self.hang_up(Hangup::new(1011, "Deadline expired before operation could complete."));
         }
     }
 
@@ -401,10 +342,10 @@ impl Behaviour for Engine {
 
     fn next(&mut self) -> Option<Saying> {
         Some(match self.out.pop_front()? {
-            Out::Message(message) => {
-                Saying::Event { kind: kind(&message).to_owned(), text: Some(message.encode()) }
+            Out::Message(message, text) => {
+                Saying::Event { kind: kind(&message).to_owned(), text: Some(text) }
             }
-            Out::Close((code, reason)) => Saying::Close(code, reason),
+            Out::Close(Hangup { code, reason, .. }) => Saying::Close(code, reason),
         })
     }
 
@@ -413,7 +354,8 @@ impl Behaviour for Engine {
     }
 
     fn error(&self, fields: &Value) -> Value {
-        let mut error = json!({"code": 400, "message": INVALID, "status": "INVALID_ARGUMENT"});
+        let invalid = Hangup::invalid().reason;
+        let mut error = json!({"code": 400, "message": invalid, "status": "INVALID_ARGUMENT"});
         if let (Value::Object(error), Value::Object(fields)) = (&mut error, fields) {
             error.extend(fields.clone());
         }

@@ -51,11 +51,9 @@
 //! [--record FILE]` prints its address on the first line and serves until it is killed.
 
 mod engine;
-mod handles;
 mod replying;
 mod script;
 mod server;
-mod setup;
 
 pub use crate::scripted::{
     Call, Failure, Fault, Pace, Record, Refusal, Reply, Rule, Serving, Side, Step, Transcript, When,

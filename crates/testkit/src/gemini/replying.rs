@@ -5,17 +5,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use antiphon_gemini::wire::{
-    Blob, Content, FunctionCall, FunctionResponse, InteractionStatus, MediaModality, MediaType,
-    ModalityTokenCount, Part, Role, Scheduling, ServerContent, ServerMessage, ToolCallCancellation,
-    ToolCallMessage, Transcription, TurnCompleteReason, UsageMetadata, Whole,
+use antiphon_gemini::{
+    server::Hangup,
+    wire::{
+        Blob, Content, FunctionCall, FunctionResponse, InteractionStatus, MediaModality, MediaType,
+        ModalityTokenCount, Part, Role, Scheduling, ServerContent, ServerMessage,
+        ToolCallCancellation, ToolCallMessage, Transcription, TurnCompleteReason, UsageMetadata,
+        Whole,
+    },
 };
 use serde_json::{Map, Value};
 
-use super::{
-    engine::Engine,
-    setup::{Hangup, invalid},
-};
+use super::engine::Engine;
 use crate::scripted::{Call, Reply, Rule, codec::Codec, voice};
 
 /// Milliseconds of voice for a word, where the script does not say.
@@ -103,7 +104,7 @@ impl Engine {
         self.replying.replies += 1;
         let reply = self.choose();
         let pace = reply.pace.clone().unwrap_or_else(|| self.script().pace.clone());
-        let speaks = self.session.as_ref().is_none_or(|session| session.speaks);
+        let speaks = self.session().is_none_or(|session| session.speaks);
         let hz = reply.tone_hz.unwrap_or(voice::DEFAULT_HZ);
         let texts = reply.text.iter().chain(&reply.more).map(|text| self.filled(text));
         let mut beats = VecDeque::new();
@@ -209,7 +210,7 @@ impl Engine {
                 return Next::Over;
             }
             Act::Fail(message) => {
-                self.hang_up((1011, message));
+                self.hang_up(Hangup::new(1011, message));
                 return Next::Pause;
             }
         }
@@ -217,7 +218,7 @@ impl Engine {
     }
 
     fn turn_ends_at_call(&self) -> bool {
-        self.session.as_ref().is_some_and(|session| session.generation.turn_ends_at_call)
+        self.session().is_some_and(|session| session.generation.turn_ends_at_call)
     }
 
     fn say_piece(
@@ -227,7 +228,7 @@ impl Engine {
         hz: f32,
         running: &mut Running,
     ) {
-        let Some(session) = &self.session else { return };
+        let Some(session) = self.session() else { return };
         let several = session.generation.name != "2.5";
         let transcribes = session.output_transcripts;
         let Some((from, to)) = voice else {
@@ -273,7 +274,7 @@ impl Engine {
                 .call_id
                 .clone()
                 .unwrap_or_else(|| format!("function-call-{connection}-{number}"));
-            let blocks = self.session.as_ref().is_none_or(|session| session.waits_for(&call.name));
+            let blocks = self.session().is_none_or(|session| session.waits_for(&call.name));
             waits |= blocks;
             let args = match call.arguments {
                 Value::Object(args) => args,
@@ -290,16 +291,10 @@ impl Engine {
     }
 
     /// The output of a function.
-    pub(super) fn take_output(
-        &mut self,
-        response: FunctionResponse,
-        now: Instant,
-    ) -> Result<(), Hangup> {
-        let id = response.id.as_deref().ok_or_else(invalid)?;
+    pub(super) fn take_output(&mut self, response: FunctionResponse, now: Instant) {
         let pending = &mut self.replying.pending;
-        let Some(at) = pending.iter().position(|call| call.id == *id) else {
-            return Err((1008, "Requested entity was not found.".into()));
-        };
+        let of = |call: &Pending| Some(&*call.id) == response.id.as_deref();
+        let Some(at) = pending.iter().position(of) else { return };
         let waited = pending[at].waits;
         let tool = match response.will_continue == Some(true) && !waited {
             true => pending[at].name.clone(),
@@ -312,7 +307,7 @@ impl Engine {
             if !self.replying.pending.iter().any(|call| call.waits) {
                 self.begin_reply(now);
             }
-            return Ok(());
+            return;
         }
         match response.scheduling {
             Some(Scheduling::Silent) => self.last = output,
@@ -328,7 +323,6 @@ impl Engine {
                 }
             }
         }
-        Ok(())
     }
 
     fn speak_of_what_came(&mut self, now: Instant) {
@@ -339,7 +333,7 @@ impl Engine {
     }
 
     fn end_turn(&mut self, running: &Running, reason: Option<&str>) {
-        let newest = self.session.as_ref().is_some_and(|session| session.generation.tells_speech);
+        let newest = self.session().is_some_and(|session| session.generation.tells_speech);
         let works = self.replying.pending.iter().any(|call| !call.waits);
         let status = if works { InteractionStatus::InProgress } else { InteractionStatus::Idle };
         let content = ServerContent {

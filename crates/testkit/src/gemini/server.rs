@@ -2,6 +2,7 @@
 
 use std::{io, path::Path, sync::Arc};
 
+use antiphon_gemini::server::Handles;
 use antiphon_live::{
     Connector, Transport,
     acceptor::{Accepted, Answer, Listener, Request, TlsIdentity},
@@ -11,7 +12,6 @@ use serde_json::{Value, json};
 
 use super::{
     engine::{Engine, Opening},
-    handles::Handles,
     script::Script,
 };
 use crate::scripted::{self, Book, Frames, Player, Record, Serving, Side, acceptor};
@@ -28,7 +28,7 @@ pub struct Server {
 struct Shared {
     script: Arc<Script>,
     book: Arc<Book>,
-    handles: Arc<Handles>,
+    handles: Handles<String>,
 }
 
 impl Server {
@@ -50,8 +50,9 @@ impl Server {
     }
 
     fn build(script: Script, book: Book) -> Self {
+        let handles = Handles::new(script.of_connection(0).handles_last());
         let (script, book) = (Arc::new(script), Arc::new(book));
-        Self { shared: Arc::new(Shared { script, book, handles: Arc::default() }) }
+        Self { shared: Arc::new(Shared { script, book, handles }) }
     }
 
     /// Connects to the server over pipes in memory; works on paused time.

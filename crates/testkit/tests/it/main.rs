@@ -3,6 +3,7 @@
 // Helpers fail the test by unwrapping, too.
 #![allow(clippy::unwrap_used)] // in helpers too, which the lint does not take for tests
 
+mod gemini;
 mod openai;
 mod paused_time;
 mod provider;

@@ -5,5 +5,7 @@
 mod allocations;
 mod client;
 mod contract;
+mod fuzz;
 mod provider;
+mod server;
 mod wire;

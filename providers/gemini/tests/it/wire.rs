@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 /// Frames of the vendor's documentation and SDKs: `→` of a client, `←` of the server.
 const EXCHANGES: &str = include_str!("../data/exchanges.txt");
 
-fn frames(direction: char) -> Vec<&'static str> {
+pub fn frames(direction: char) -> Vec<&'static str> {
     let lines = EXCHANGES.lines().filter(|line| line.starts_with(direction));
     lines.map(|line| line.trim_start_matches(direction).trim()).collect()
 }
