@@ -17,6 +17,7 @@ mod memory;
 mod openai;
 #[cfg(feature = "openai")]
 mod peer;
+mod quirks;
 mod recording;
 mod rig;
 mod robust;
