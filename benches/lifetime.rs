@@ -4,6 +4,8 @@
 //! times: printed are the gaps, the user's audio that was lost, and how much memory it took. Then five
 //! hundred sessions have theirs replaced within one minute, each in a conversation that goes on.
 
+mod shared;
+
 use std::{
     fs,
     sync::{
@@ -15,16 +17,13 @@ use std::{
 
 use antiphon::{
     audio::{AudioFormat, ClockedSink},
-    live::{
-        Frame, LiveConfig,
-        acceptor::{Accepted, Acceptor, Answer, Listener, Request, ServerSocket},
-    },
+    live::{Frame, LiveConfig, acceptor::ServerSocket},
     providers::openai::OpenAi,
     session::{AgentSession, EventKind, EventStream, IdleConfig},
 };
 use antiphon_testkit::openai::{Pace, Reply, Rule, Script, Server};
 
-type Error = Box<dyn std::error::Error + Send + Sync>;
+use self::shared::{Error, at, serve};
 
 const CHANGES: usize = 200;
 const BETWEEN: Duration = Duration::from_millis(200);
@@ -76,13 +75,12 @@ async fn one_session() -> Result<(), Error> {
     session.shutdown(Duration::from_secs(1)).await?;
     let sent = talk.await?;
     gaps.sort_unstable();
-    let at = |share: f64| gaps[((gaps.len() - 1) as f64 * share) as usize];
     println!(
         "{CHANGES} changes of one session: gap p50 {} ms, p99 {} ms, worst {} ms; {lost} ms of the \
          user's audio lost; {} of {sent} frames arrived; {grown} kB grown in the last three quarters",
-        at(0.5),
-        at(0.99),
-        at(1.0),
+        at(&gaps, 0.5),
+        at(&gaps, 0.99),
+        at(&gaps, 1.0),
         heard.load(Relaxed),
     );
     Ok(())
@@ -126,13 +124,12 @@ async fn many_sessions() -> Result<(), Error> {
         }
     }
     gaps.sort_unstable();
-    let at = |share: f64| gaps.get((gaps.len().saturating_sub(1) as f64 * share) as usize);
     println!(
-        "{SESSIONS} sessions that change within {:.0?}: {failed} failed; gap p50 {:?} ms, p99 {:?} ms; \
+        "{SESSIONS} sessions that change within {:.0?}: {failed} failed; gap p50 {} ms, p99 {} ms; \
          {lost} ms of audio lost",
         began.elapsed(),
-        at(0.5).copied().unwrap_or_default(),
-        at(0.99).copied().unwrap_or_default(),
+        at(&gaps, 0.5),
+        at(&gaps, 0.99),
     );
     Ok(())
 }
@@ -179,39 +176,21 @@ async fn until<T>(
 
 /// A server that only counts the frames of the user's audio.
 async fn listen(heard: Arc<AtomicU64>) -> Result<String, Error> {
-    let listener = Listener::bind("127.0.0.1:0", Acceptor::default()).await?;
-    let url = format!("ws://{}/v1/realtime", listener.local_addr()?);
-    tokio::spawn(listener.serve(
-        |_: &Request| Answer::upgrade(),
-        move |accepted: Accepted| {
-            let heard = heard.clone();
-            async move {
-                // A client that is gone ends its connection.
-                let _ = listen_to(accepted.socket, &heard).await;
+    serve(move |mut socket: ServerSocket| {
+        let heard = heard.clone();
+        async move {
+            while let Some(frame) = socket.recv().await {
+                let Frame::Text(frame) = frame? else { continue };
+                if frame.contains("input_audio_buffer.append") {
+                    // Frames may come in one append, or several.
+                    let audio = frame.len() as u64;
+                    heard.fetch_add((audio + FRAME_CHARS / 2) / FRAME_CHARS, Relaxed);
+                }
             }
-        },
-    ));
-    Ok(url)
-}
-
-async fn listen_to(mut socket: ServerSocket, heard: &AtomicU64) -> Result<(), Error> {
-    let session = r#""session":{"type":"realtime"}}"#;
-    let text = |text: String| Frame::Text(text.into());
-    socket.send(text(format!(r#"{{"type":"session.created","event_id":"e1",{session}"#))).await?;
-    let mut ready = false;
-    while let Some(frame) = socket.recv().await {
-        let Frame::Text(frame) = frame? else { continue };
-        if frame.contains("input_audio_buffer.append") {
-            // Frames may come in one append, or several.
-            let audio = frame.len() as u64;
-            heard.fetch_add((audio + FRAME_CHARS / 2) / FRAME_CHARS, Relaxed);
-        } else if !ready {
-            ready = true;
-            let updated = format!(r#"{{"type":"session.updated","event_id":"e2",{session}"#);
-            socket.send(text(updated)).await?;
+            Ok(())
         }
-    }
-    Ok(())
+    })
+    .await
 }
 
 /// What the process holds, in kB; 0 where that cannot be known.

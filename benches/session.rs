@@ -5,6 +5,8 @@
 //! from the server's send to the sink. What processor time a session takes beside a raw client is
 //! measured by `benches/peers/run.py`, in processes of their own.
 
+mod shared;
+
 use std::{
     sync::{Arc, Mutex, mpsc},
     time::{Duration, Instant},
@@ -12,14 +14,13 @@ use std::{
 
 use antiphon::{
     audio::{AudioFormat, ClockedSink},
-    live::{
-        Frame, LiveConfig,
-        acceptor::{Accepted, Acceptor, Answer, Listener, Request, ServerSocket},
-    },
+    live::{Frame, LiveConfig, acceptor::ServerSocket},
     providers::openai::OpenAi,
     session::{AgentSession, IdleConfig},
 };
 use base64_simd::STANDARD;
+
+use self::shared::{Error, at, serve};
 
 /// A frame of 20 ms at 24 kHz, in bytes.
 const FRAME_BYTES: usize = 960;
@@ -29,36 +30,27 @@ const FRAMES: u32 = 500;
 /// Marks a frame whose first samples hold a time.
 const MAGIC: [u8; 8] = *b"antiphon";
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> Result<(), Error> {
     println!("frame in to sink, {FRAMES} frames of 20 ms per session");
     for sessions in [1, 50] {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let mut delays = runtime.block_on(measure(sessions))?;
         delays.sort_unstable();
-        let at = |share: f64| delays[((delays.len() - 1) as f64 * share) as usize];
         println!(
             "{sessions:4} sessions: p50 {:>8.1?}  p99 {:>8.1?}  worst {:>8.1?}  ({} frames)",
-            at(0.5),
-            at(0.99),
-            at(1.0),
+            at(&delays, 0.5),
+            at(&delays, 0.99),
+            at(&delays, 1.0),
             delays.len(),
         );
     }
     Ok(())
 }
 
-async fn measure(sessions: usize) -> Result<Vec<Duration>, Box<dyn std::error::Error>> {
+async fn measure(sessions: usize) -> Result<Vec<Duration>, Error> {
     let epoch = Instant::now();
-    let listener = Listener::bind("127.0.0.1:0", Acceptor::default()).await?;
-    let url = format!("ws://{}/v1/realtime", listener.local_addr()?);
-    let server = tokio::spawn(listener.serve(
-        |_: &Request| Answer::upgrade(),
-        move |accepted: Accepted| async move {
-            // A client that is gone ends its voice.
-            let _ = speak(accepted.socket, epoch).await;
-        },
-    ));
+    let url = serve(move |socket| speak(socket, epoch)).await?;
 
     let (told, delays) = mpsc::channel();
     let told = Arc::new(Mutex::new(told));
@@ -83,22 +75,12 @@ async fn measure(sessions: usize) -> Result<Vec<Duration>, Box<dyn std::error::E
     for session in running {
         session.shutdown(Duration::from_secs(1)).await?;
     }
-    server.abort();
     Ok(delays.try_iter().collect())
 }
 
-/// Greets, accepts the session, and speaks at the pace of a voice.
-async fn speak(
-    mut socket: ServerSocket,
-    epoch: Instant,
-) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+/// Speaks at the pace of a voice.
+async fn speak(mut socket: ServerSocket, epoch: Instant) -> Result<(), Error> {
     let text = |text: String| Frame::Text(text.into());
-    let session = r#""session":{"type":"realtime"}}"#;
-    let created = format!(r#"{{"type":"session.created","event_id":"e1",{session}"#);
-    socket.send(text(created)).await?;
-    socket.recv().await;
-    let updated = format!(r#"{{"type":"session.updated","event_id":"e2",{session}"#);
-    socket.send(text(updated)).await?;
     let begun = r#"{"type":"response.created","event_id":"e3","response":{"id":"resp_1"}}"#;
     socket.send(text(begun.to_owned())).await?;
 
