@@ -66,30 +66,6 @@ pub(super) fn told(messages: &Messages, limits: HistoryLimits) -> Told {
     Told { items, left_out: all(rounds) }
 }
 
-/// The conversation in short, for a model that takes no history: so many bytes of its end.
-pub(super) fn digest(items: &[HistoryItem], max_bytes: usize) -> (String, usize) {
-    let mut lines = Vec::new();
-    let mut bytes = 0;
-    for item in items.iter().rev() {
-        let line = match item {
-            HistoryItem::Message { role: HistoryRole::User, text } => format!("User: {text}"),
-            HistoryItem::Message { role: HistoryRole::Agent, text } => format!("You: {text}"),
-            HistoryItem::Tool { call, response } => {
-                let (args, output) = (json!(call.args), json!(response));
-                format!("You called {} with {args}; it returned {output}", call.name)
-            }
-            _ => continue,
-        };
-        bytes += line.len() + 1;
-        if bytes > max_bytes {
-            break;
-        }
-        lines.push(line);
-    }
-    lines.reverse();
-    (lines.join("\n"), lines.len())
-}
-
 /// What is told as a whole or not at all.
 struct Round {
     items: Vec<HistoryItem>,
@@ -235,19 +211,6 @@ mod tests {
         let message = |role, text: &str| HistoryItem::Message { role, text: text.into() };
         let expected = [message(HistoryRole::User, "Look."), message(HistoryRole::Agent, "I see.")];
         assert_eq!(items, expected);
-    }
-
-    #[test]
-    fn a_digest_is_the_end_of_the_conversation() {
-        let items = told_of(vec![
-            Message::user("What time is it?"),
-            Message::new(Role::Model, vec![request("a")]),
-            Message::new(Role::Tool, vec![output("a")]),
-            Message::model("Noon."),
-        ]);
-        let (text, lines) = digest(&items, 90);
-        let call = r#"You called clock with {"zone":"a"}; it returned {"output":"noon"}"#;
-        assert_eq!((text, lines), (format!("{call}\nYou: Noon."), 2));
     }
 
     #[test]

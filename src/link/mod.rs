@@ -25,7 +25,7 @@ use antiphon_live::{Capabilities, HistoryItem, LiveConfig};
 use async_trait::async_trait;
 
 use self::{
-    history::{Told, digest, told},
+    history::{Told, told},
     journal::{AgentJournal, Tip},
     policy::Both,
     summary::summary,
@@ -34,13 +34,11 @@ use self::{
 use crate::session::{
     OnHangup, Restored, ResumeNote, ResumedFrom, StartError,
     approvals::Waiting,
+    digest::{self, Digest},
     journal::{Brought, Conversation, Journal, Link, LinkSettings, Opened, Opening, Seed},
 };
 
 pub use self::turns::VOICE;
-
-/// Bytes of the conversation that instructions hold, for a provider that takes no history.
-const MAX_DIGEST: usize = 4_000;
 
 /// An agent in a session.
 struct AgentLink {
@@ -166,7 +164,8 @@ impl Conversation for AgentConversation {
             None => (None, None),
         };
         if let Some(summary) = summary {
-            instruct(config, &format!("What was said before, in short:\n{summary}"));
+            let told = format!("What was said before, in short:\n{summary}");
+            config.instructions = Some(digest::with(config.instructions.as_deref(), &told));
         }
         let (history, restored, items) = if capabilities.history {
             (told.items.clone(), told.restored(), told.items.len())
@@ -203,19 +202,9 @@ impl Conversation for AgentConversation {
 
 /// Adds the conversation to the instructions. Returns what that comes to.
 fn in_short(told: &Told, config: &mut LiveConfig) -> (Restored, usize) {
-    let (text, items) = digest(&told.items, MAX_DIGEST);
-    if items == 0 {
+    let Some(digest) = Digest::of(&told.items) else {
         return (if told.left_out.is_empty() { Restored::Full } else { Restored::None }, 0);
-    }
-    instruct(config, &format!("The conversation goes on. What was said before:\n{text}"));
-    (Restored::Digest, items)
-}
-
-/// Appends to the instructions.
-fn instruct(config: &mut LiveConfig, text: &str) {
-    let instructions = config.instructions.get_or_insert_default();
-    if !instructions.is_empty() {
-        instructions.push_str("\n\n");
-    }
-    instructions.push_str(text);
+    };
+    config.instructions = Some(digest.after(config.instructions.as_deref()));
+    (Restored::Digest, digest.items)
 }

@@ -456,7 +456,9 @@ pub enum Continuity {
     /// Its words and tool calls, as they were told again. Voices, and what came before the newest two
     /// hundred, are not among them.
     History,
-    /// Nothing: the provider takes no history.
+    /// The end of it in short, as part of the instructions: the provider takes no history.
+    Digest,
+    /// Nothing.
     None,
 }
 

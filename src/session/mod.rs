@@ -8,6 +8,7 @@ mod authorize;
 mod barge_in;
 mod builder;
 mod config;
+pub(crate) mod digest;
 mod driver;
 mod engine;
 mod error;
@@ -160,7 +161,11 @@ impl AgentSession {
             sink_format: None,
             first_generation: 1,
             seed,
-            lifetime: LifetimeConfig { random: random(), fallbacks },
+            lifetime: LifetimeConfig {
+                random: random(),
+                takes_no_history: !capabilities.history,
+                fallbacks,
+            },
             linked: self.shared.link.as_ref().map(|link| Linked { detaches: link.detaches() }),
         };
         let recording = self.new_recording().await?;
@@ -650,7 +655,11 @@ impl AgentSession {
             let (provider, config) = (&candidate.provider, candidate.config(config));
             let name: Arc<str> = provider.name().into();
             match self.check(&**provider, &config) {
-                Ok(_) => Ok(NamedProvider { provider: name, model: provider.model(&config) }),
+                Ok(can) => Ok(NamedProvider {
+                    provider: name,
+                    model: provider.model(&config),
+                    takes_no_history: !can.history,
+                }),
                 Err(error) => {
                     let what = format!("the fallback {name} cannot be used: {error}");
                     Err(StartError::InvalidConfig(what))

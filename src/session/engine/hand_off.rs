@@ -82,7 +82,8 @@ impl Engine {
             && next.instructions.is_some()
             && self.can(|can| can.update_instructions && can.update_tools);
         if in_place {
-            let instructions = next.instructions.unwrap_or_default();
+            let instructions =
+                self.instructions_in_place(next.instructions.unwrap_or_default());
             self.send(LiveCommand::UpdateInstructions(instructions), Origin::None);
             self.send(LiveCommand::UpdateTools(next.tools.into()), Origin::None);
         } else {

@@ -205,7 +205,7 @@ impl Engine {
     fn update_instructions(&mut self, instructions: String) {
         std::sync::Arc::make_mut(&mut self.live).instructions = Some(instructions.clone());
         let command = if self.can(|can| can.update_instructions) {
-            LiveCommand::UpdateInstructions(instructions)
+            LiveCommand::UpdateInstructions(self.instructions_in_place(instructions))
         } else {
             LiveCommand::Text { text: instructions, reply: false }
         };

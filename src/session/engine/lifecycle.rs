@@ -202,7 +202,7 @@ impl Engine {
     }
 
     fn emit_begin(&mut self) {
-        let Named { provider, model } = self.connected_with();
+        let Named { provider, model, .. } = self.connected_with();
         let session_id = self.session_id.clone();
         self.emit(EventKind::SessionStarted { session_id, provider, model });
     }

@@ -175,6 +175,7 @@ pub(crate) struct Engine {
     prompts: Prompts,
     workflow: Option<Workflow>,
     reconnect: Reconnect,
+    takes_no_history: bool,
     fallbacks: Vec<Named>,
     /// Why connecting with the first candidate failed, while others are tried.
     first_error: Option<LiveError>,
@@ -295,6 +296,7 @@ impl Engine {
             prompts: Prompts::default(),
             workflow,
             reconnect: Reconnect::new(attempts, seed),
+            takes_no_history: lifetime.takes_no_history,
             fallbacks: lifetime.fallbacks,
             first_error: None,
             chance: Chance::new(lifetime.random),

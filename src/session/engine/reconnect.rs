@@ -8,7 +8,7 @@ use std::{
 use antiphon_live::{HistoryItem, HistoryRole};
 
 use super::lifetime::{Attempts, Handle};
-use crate::session::{ResumedFrom, journal::Seed};
+use crate::session::{ResumedFrom, digest::Digest, journal::Seed};
 
 /// What a later connection is told of the conversation, at most.
 const MAX_HISTORY: usize = 200;
@@ -24,6 +24,10 @@ pub(crate) struct Reconnect {
     pub(crate) resumed: bool,
     /// What the session goes on from, until it was told.
     pub(crate) resumed_from: Option<ResumedFrom>,
+    /// What the present connection was told of the conversation among its instructions.
+    pub(crate) digest: Option<Digest>,
+    /// There was nothing to tell the present connection: nothing was said before it.
+    pub(crate) is_blank: bool,
     /// The gap between two connections, while there is one.
     pub(crate) gap: Option<Gap>,
     history: VecDeque<Known>,
@@ -62,6 +66,8 @@ impl Reconnect {
             resuming: false,
             resumed: false,
             resumed_from,
+            digest: None,
+            is_blank: true,
             gap: None,
             history: history.into_iter().map(|item| Known { turn: 0, at: None, item }).collect(),
         }
@@ -95,11 +101,6 @@ impl Reconnect {
         };
         let known = Known { turn, at: Some(at), item };
         self.history.insert(place.unwrap_or(self.history.len()), known);
-    }
-
-    /// Whether nothing was said yet.
-    pub(crate) fn history_is_empty(&self) -> bool {
-        self.history.is_empty()
     }
 
     /// The conversation so far.

@@ -1,5 +1,7 @@
 //! Connections end and conversations do not: planned changes, losses, silence, other providers.
 
+#[cfg(feature = "openai")]
+mod dialects;
 mod failover;
 mod hand_off;
 mod rotation;

@@ -125,7 +125,7 @@ async fn what_a_new_connection_knows_is_told_and_what_audio_was_lost() {
     for (handle, history, expected) in [
         (true, true, Continuity::Full),
         (false, true, Continuity::History),
-        (false, false, Continuity::None),
+        (false, false, Continuity::Digest),
     ] {
         let mut rig = Setup::able(|can| can.history = history).start().await;
         if handle {
@@ -155,6 +155,34 @@ async fn what_a_new_connection_knows_is_told_and_what_audio_was_lost() {
         assert_eq!(arrived + lost, sent, "{events:#?}");
         assert!(arrived <= 31_000 && lost > 0, "{arrived} of {sent}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_takes_no_history_is_told_the_conversation_in_its_instructions() {
+    let setup = Setup::able(|can| can.history = false);
+    let mut rig = setup.config(|config| config.instructions("Be kind.")).start().await;
+    rig.whole_turn("Hello", "Hi.").await;
+    for _ in 0..2 {
+        rig.far.fail(LiveError::Transport("reset".into()));
+        rig.next_connection().await;
+        let events = rig.now().await;
+        assert_eq!(restored(&events), [(Continuity::Digest, 0)]);
+        let request = rig.provider.requests().pop().unwrap();
+        let told = request.config.instructions.clone().unwrap();
+        assert!(told.starts_with("Be kind.\n\n"), "{told}");
+        assert_eq!(told.matches("User: Hello\nYou: Hi.").count(), 1, "{told}");
+    }
+    // What it is told anew does not make it forget the rest.
+    rig.session.update_instructions("Be brief.").unwrap();
+    let commands = rig.commands().await;
+    assert!(
+        matches!(
+            &commands[..],
+            [LiveCommand::UpdateInstructions(text)]
+                if text.starts_with("Be brief.") && text.ends_with("You: Hi.")
+        ),
+        "{commands:#?}"
+    );
 }
 
 fn audio_ms(commands: &[LiveCommand]) -> usize {

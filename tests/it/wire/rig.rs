@@ -3,7 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use antiphon::{
-    audio::AudioFormat, live::LiveConfig, providers::openai::OpenAi, session::*,
+    audio::AudioFormat,
+    live::LiveConfig,
+    providers::openai::{OpenAi, wire::Dialect},
+    session::*,
     types::ToolDefinition,
 };
 use antiphon_testkit::{
@@ -14,6 +17,30 @@ use antiphon_testkit::{
 use serde_json::{Value, json};
 
 use crate::rig::{MS, until};
+
+/// A configuration with what the dialect cannot do without.
+pub fn config(dialect: Dialect) -> LiveConfig {
+    let mut config = LiveConfig::new().api_key("sk-test");
+    match dialect {
+        Dialect::Azure | Dialect::AzurePreview => {
+            config.endpoint = Some("wss://example.openai.azure.com".into());
+            // Deployments, which only their owner knows the names of.
+            config.model = Some("deployment".into());
+            config.provider_options.insert("transcription_model".into(), "whisper".into());
+        }
+        Dialect::VoiceLive => config.endpoint = Some("wss://example.services.ai.azure.com".into()),
+        _ => {}
+    }
+    config
+}
+
+/// A script whose connections all speak the dialect.
+fn in_dialect(dialect: Dialect, script: Script) -> Script {
+    let mut script = script.dialect(dialect);
+    let connections = std::mem::take(&mut script.connections).into_iter();
+    script.connections = connections.map(|script| in_dialect(dialect, script)).collect();
+    script
+}
 
 /// A running session, the server that it talks to, and everything around it.
 pub struct Wire {
@@ -34,13 +61,18 @@ pub struct Setup {
 
 impl Setup {
     pub fn new(script: Script) -> Self {
-        let server = Server::new(script);
-        let provider = OpenAi::new().connector(server.connector());
+        Self::of(Dialect::Ga, script)
+    }
+
+    /// With a server that speaks a dialect.
+    pub fn of(dialect: Dialect, script: Script) -> Self {
+        let server = Server::new(in_dialect(dialect, script));
+        let provider = OpenAi::new().dialect(dialect).connector(server.connector());
         let (sink, speaker) = Speaker::new(AudioFormat::pcm16(24_000), 24_000 * 600);
         Self {
             server,
             builder: AgentSession::builder(Arc::new(provider)).sink(sink),
-            config: LiveConfig::new().api_key("sk-test"),
+            config: config(dialect),
             idle: IdleConfig::OFF,
             speaker,
         }

@@ -21,7 +21,7 @@ use super::{
     timers::Timer,
     tools::Unsent,
 };
-use crate::session::{Continuity, EventKind, SessionState};
+use crate::session::{Continuity, EventKind, SessionState, digest::Digest};
 
 pub(crate) use self::{
     attempts::{Attempts, Chance, Next},
@@ -42,6 +42,8 @@ const LONGEST_SEARCH: Duration = Duration::from_secs(5 * 60);
 pub(crate) struct LifetimeConfig {
     /// Any number: chance is an input.
     pub(crate) random: u64,
+    /// The session's own provider takes no history: it is told the conversation in its instructions.
+    pub(crate) takes_no_history: bool,
     /// Whom the session falls back on, in this order.
     pub(crate) fallbacks: Vec<Named>,
 }
@@ -51,6 +53,9 @@ pub(crate) struct LifetimeConfig {
 pub(crate) struct Named {
     pub(crate) provider: Arc<str>,
     pub(crate) model: Arc<str>,
+    /// As [`LifetimeConfig::takes_no_history`].
+    #[serde(default)]
+    pub(crate) takes_no_history: bool,
 }
 
 impl Engine {
@@ -64,8 +69,24 @@ impl Engine {
         for unsent in &mut self.unsent_responses {
             unsent.in_history = resume.is_none();
         }
-        let request = ConnectRequest::resuming(self.live.clone(), resume, history, self.epoch);
+        self.reconnect.is_blank = history.is_empty();
+        let mut live = self.live.clone();
+        let in_short = resume.is_none() && self.connected_with().takes_no_history;
+        self.reconnect.digest = Digest::of(&history).filter(|_| in_short);
+        if let Some(digest) = &self.reconnect.digest {
+            let told = digest.after(live.instructions.as_deref());
+            Arc::make_mut(&mut live).instructions = Some(told);
+        }
+        let request = ConnectRequest::resuming(live, resume, history, self.epoch);
         self.prompt_outputs.push_back(Output::Connect { request, provider });
+    }
+
+    /// Instructions that take the place of the present connection's, with what it has to be told.
+    pub(super) fn instructions_in_place(&self, instructions: String) -> String {
+        match &self.reconnect.digest {
+            Some(digest) => digest.after(Some(&instructions)),
+            None => instructions,
+        }
     }
 
     /// Replies that came by an earlier connection and are still being heard; the next one is told as if
@@ -83,13 +104,15 @@ impl Engine {
     pub(super) fn tell_restored(&mut self) {
         let Some(Gap { since, dropped, provider }) = self.reconnect.gap.take() else { return };
         if provider != self.reconnect.attempts.provider() {
-            let Named { provider, model } = self.connected_with();
+            let Named { provider, model, .. } = self.connected_with();
             self.emit(EventKind::ProviderChanged { provider, model });
         }
-        let restored = if self.reconnect.resumed || self.reconnect.history_is_empty() {
+        let restored = if self.reconnect.resumed || self.reconnect.is_blank {
             Continuity::Full
         } else if self.can(|can| can.history) {
             Continuity::History
+        } else if self.reconnect.digest.is_some() {
+            Continuity::Digest
         } else {
             Continuity::None
         };
@@ -104,7 +127,11 @@ impl Engine {
         let candidate = self.reconnect.attempts.provider();
         match candidate.checked_sub(1).and_then(|at| self.fallbacks.get(at)) {
             Some(fallback) => fallback.clone(),
-            None => Named { provider: self.provider_name.clone(), model: self.model.clone() },
+            None => Named {
+                provider: self.provider_name.clone(),
+                model: self.model.clone(),
+                takes_no_history: self.takes_no_history,
+            },
         }
     }
 
