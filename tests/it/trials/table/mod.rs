@@ -13,6 +13,7 @@ use antiphon::{
     agent::{Denial, FuncTool, Tool, ToolContext, ToolError, Verdict},
     audio::AudioFormat,
     live::{LiveConfig, LiveProvider},
+    providers::openai::wire::Dialect,
     session::*,
     types::{JsonObject, ToolDefinition, ToolResponse},
 };
@@ -36,8 +37,8 @@ trait Line {
 
 fn lines() -> Vec<Box<dyn Line>> {
     let mut lines: Vec<Box<dyn Line>> = Vec::new();
-    for (name, dialect) in wire::DIALECTS {
-        lines.push(Box::new(wire::Wire(name, dialect)));
+    for dialect in Dialect::ALL {
+        lines.push(Box::new(wire::Wire(dialect)));
     }
     #[cfg(feature = "cascade")]
     lines.push(Box::new(house::House));
@@ -51,6 +52,8 @@ struct Stage {
     speaker: SpeakerControl,
     slow: ToolLatch,
     quick: ToolLatch,
+    /// The rate of the user's audio, as the provider takes it.
+    rate_hz: u32,
 }
 
 /// The tool `slow`, which an interruption may end.
@@ -81,6 +84,7 @@ impl Stage {
         let flood = FuncTool::new("flood", "too much", None, |_, _| async {
             Ok(JsonObject::from_iter([("text".to_owned(), "ä".repeat(40_000).into())]))
         });
+        let rate_hz = provider.capabilities(&config).unwrap().input.sample_rate_hz();
         let mut builder = AgentSession::builder(std::sync::Arc::new(provider))
             .sink(sink)
             .tool(Slow(slow, trial.setup.slow))
@@ -105,7 +109,7 @@ impl Stage {
         let events = session.events();
         let idle = IdleConfig::new(trial.setup.remind.map(std::time::Duration::from_secs), None);
         session.start(config, idle).await.unwrap();
-        Self { session, events, speaker, slow: slow_latch, quick: quick_latch }
+        Self { session, events, speaker, slow: slow_latch, quick: quick_latch, rate_hz }
     }
 
     /// Lets everything that can happen now happen.
@@ -115,7 +119,7 @@ impl Stage {
 
     /// Something of the user's audio goes out.
     async fn sound(&self, ms: u32) {
-        self.session.send_audio(tone(24_000, 0.0, ms)).unwrap();
+        self.session.send_audio(tone(self.rate_hz, 0.0, ms)).unwrap();
     }
 
     /// What the host and the listener do.
@@ -135,6 +139,8 @@ impl Stage {
                 self.speaker.play_all();
             }
             Do::Release => self.slow.release(1),
+            Do::Sound(ms) => self.sound(*ms).await,
+            Do::Reconnect => self.session.reconnect().unwrap(),
             _ => {}
         }
         self.settle().await;
@@ -168,8 +174,8 @@ async fn run(trial: &'static Trial) -> (usize, Vec<String>) {
             continue;
         }
         let seen = line.run(trial).await;
-        let alive = seen.state != SessionState::Inactive;
-        assert!(alive, "{} x {}: the session is over: {seen:#?}", trial.name, line.name());
+        let over = seen.state == SessionState::Inactive;
+        assert_eq!(over, trial.setup.ends, "{} x {}: {seen:#?}", trial.name, line.name());
         let held = std::panic::catch_unwind(|| (trial.holds)(&seen));
         assert!(held.is_ok(), "{} x {}: {seen:#?}", trial.name, line.name());
         shown += 1;
@@ -244,6 +250,12 @@ trials!(
     trial_d11_an_output_that_was_refused_may_be_given_again,
     trial_d17_an_output_beyond_all_bounds_is_cut_and_the_talk_goes_on,
     trial_d23_a_denied_call_is_answered_and_not_run,
+    trial_e01_an_expiry_in_mid_reply_is_followed_by_a_connection_that_knows,
+    trial_e09_a_drop_in_mid_reply_leaves_nobody_waiting,
+    trial_e10_a_clean_close_ends_the_session,
+    trial_e12_the_host_leaves_a_poisoned_connection_with_its_context,
+    trial_e14_the_users_audio_goes_to_the_new_connection,
+    trial_e16_an_idle_session_outlives_its_connections_without_an_error,
     trial_h02_words_that_come_late_stand_before_the_reply,
     trial_h04_cached_tokens_are_paid_for_once,
 );

@@ -1,6 +1,7 @@
 //! The words in which a trial is written: what the provider, the user and the host do, and when.
 
 use antiphon::{agent::OnInterruption, session::*};
+use antiphon_testkit::openai::Step;
 
 /// One step of a trial. Replies are counted from 1 as they begin, and what belongs to a reply is the
 /// newest one's; the user's utterances likewise.
@@ -31,10 +32,20 @@ pub enum Do {
     /// It is over, and was paid for: a thousand audio tokens out, and 800 in of which 500 were read
     /// from a cache.
     Paid,
+    /// It could not be made, through a fault of the provider's.
+    Fails,
     /// The provider says that a reply is active already; with the name of the request, or without.
     Busy { named: bool },
     /// The provider refuses the output of the last call.
     Rejects(&'static str),
+    /// The connection is lost without a word. What the provider does later it does on the next one.
+    Drop,
+    /// The provider closes, with a code and a reason.
+    Close(u16, &'static str),
+    /// The connection has lasted as long as the provider lets any, and ends as it ends them.
+    Expires,
+    /// So many milliseconds of the user's audio in which nobody speaks.
+    Sound(u32),
     /// The host writes.
     Text(&'static str),
     /// The host has this said.
@@ -43,12 +54,21 @@ pub enum Do {
     Interrupt,
     /// The host answers a call by itself.
     Answer(&'static str),
+    /// The host wants another connection.
+    Reconnect,
     /// So many milliseconds are heard.
     Play(usize),
     /// All that is queued is heard.
     PlayAll,
     /// The tool `slow` finishes.
     Release,
+}
+
+impl Do {
+    /// Whether the provider's next steps are on another connection.
+    fn ends_connection(self) -> bool {
+        matches!(self, Self::Drop | Self::Close(..) | Self::Expires | Self::Reconnect)
+    }
 }
 
 /// A step and when it is taken, in milliseconds since the session began.
@@ -69,6 +89,8 @@ pub struct Seen {
     pub ran: Vec<String>,
     /// Milliseconds of the user's audio that the provider was sent.
     pub uplink_ms: usize,
+    /// Connections that the provider saw.
+    pub connections: u32,
     pub state: SessionState,
     pub stats: SessionStats,
 }
@@ -126,6 +148,15 @@ impl Seen {
         self.events.iter().filter(|kind| is(kind)).count()
     }
 
+    /// What each connection after the first was told to know.
+    pub fn restored(&self) -> Vec<Continuity> {
+        let told = self.events.iter().filter_map(|kind| match kind {
+            EventKind::StateRestored { restored, .. } => Some(*restored),
+            _ => None,
+        });
+        told.collect()
+    }
+
     pub fn messages(&self) -> Vec<(String, bool)> {
         crate::rig::agent_messages(&self.events)
     }
@@ -149,6 +180,35 @@ pub struct Trial {
     pub not: &'static [(&'static str, &'static str)],
 }
 
+impl Trial {
+    /// The steps of a scripted server, of each connection in its order. `set_up` begins them all;
+    /// `said` is what the provider says at a step.
+    pub fn connections(
+        &self,
+        set_up: impl Fn() -> Vec<Step>,
+        mut said: impl FnMut(&Do) -> Vec<Step>,
+    ) -> Vec<Vec<Step>> {
+        let mut connections = vec![set_up()];
+        for (at, step) in self.script {
+            let steps = match step {
+                Do::Drop => vec![Step::Drop],
+                Do::Close(code, reason) => vec![Step::close(*code, *reason)],
+                other => said(other),
+            };
+            if let Some(last) = connections.last_mut()
+                && !steps.is_empty()
+            {
+                last.push(Step::AtMs(*at));
+                last.extend(steps);
+            }
+            if step.ends_connection() {
+                connections.push(set_up());
+            }
+        }
+        connections
+    }
+}
+
 /// How the session of a trial is set up.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
@@ -162,6 +222,8 @@ pub struct Setup {
     pub denies: bool,
     /// The tool `mine` is the host's.
     pub hosts: bool,
+    /// The session is over at the end.
+    pub ends: bool,
 }
 
 impl Setup {
@@ -171,6 +233,7 @@ impl Setup {
         slow: OnInterruption::Keep,
         denies: false,
         hosts: false,
+        ends: false,
     };
     pub const JUDGED: Self = Self { judged: true, ..Self::PLAIN };
 }

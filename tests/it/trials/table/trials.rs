@@ -10,6 +10,11 @@ use crate::rig::outcomes;
 
 const NO_REFUSALS: (&str, &str) = ("house", "a cascade has no server that refuses");
 const ONE_ITEM: (&str, &str) = ("house", "its replies have one item of audio each");
+const NO_CUTS: [(&str, &str); 2] =
+    [("qwen", "it cannot be told what was heard"), ("inworld", "it cannot be told what was heard")];
+const NO_TEXT: (&str, &str) = ("qwen", "it takes no text");
+const NO_JUDGE: (&str, &str) = ("qwen", "it answers every turn of the user by itself");
+const NO_CONNECTION: (&str, &str) = ("house", "it has no connection that could end");
 const NO_UNASKED: (&str, &str) = ("house", "it begins no reply that nobody asked for");
 
 /// The user asks, and a reply of some seconds begins; all at their usual times.
@@ -25,7 +30,7 @@ macro_rules! asked {
     };
 }
 
-pub const TRIALS: [Trial; 30] = [
+pub const TRIALS: [Trial; 36] = [
     Trial {
         name: "a01_a_collision_with_an_automatic_reply_is_survived",
         script: &[
@@ -69,7 +74,7 @@ pub const TRIALS: [Trial; 30] = [
             assert_eq!(texts, 1, "the second waits for the answer to the first");
             assert!(seen.creates() <= 1);
         },
-        not: &[],
+        not: &[NO_TEXT],
     },
     Trial {
         name: "a04_what_never_begins_times_out_and_the_session_lives_on",
@@ -90,7 +95,7 @@ pub const TRIALS: [Trial; 30] = [
             assert_eq!(late, 1);
             assert_eq!(seen.messages(), [("Yes.".to_owned(), false)]);
         },
-        not: &[("house", "what it is given to say begins at once")],
+        not: &[NO_TEXT, ("house", "what it is given to say begins at once")],
     },
     Trial {
         name: "a05_a_call_eight_seconds_after_the_request_is_in_time",
@@ -107,7 +112,7 @@ pub const TRIALS: [Trial; 30] = [
             let errors = seen.told(|kind| matches!(kind, EventKind::Error { .. }));
             assert_eq!(errors, 0);
         },
-        not: &[],
+        not: &[NO_TEXT],
     },
     Trial {
         name: "a07_a_request_waits_for_the_end_of_the_cancelled_reply",
@@ -159,7 +164,7 @@ pub const TRIALS: [Trial; 30] = [
         ],
         setup: Setup::PLAIN,
         holds: |seen| assert_eq!(seen.truncations(), [("second", 300)]),
-        not: &[ONE_ITEM],
+        not: &[ONE_ITEM, NO_CUTS[0], NO_CUTS[1]],
     },
     Trial {
         name: "b07_later_items_are_cut_at_nothing",
@@ -177,7 +182,7 @@ pub const TRIALS: [Trial; 30] = [
             assert_eq!(seen.truncations(), [("second", 400), ("third", 0)]);
             assert_eq!((seen.heard_ms, seen.queued_ms), (1_400, 0));
         },
-        not: &[ONE_ITEM],
+        not: &[ONE_ITEM, NO_CUTS[0], NO_CUTS[1]],
     },
     Trial {
         name: "b08_the_heard_part_is_kept",
@@ -198,7 +203,7 @@ pub const TRIALS: [Trial; 30] = [
             assert_eq!(seen.truncations().len(), 1);
             assert_eq!(seen.truncations()[0].1, 600);
         },
-        not: &[],
+        not: &NO_CUTS,
     },
     Trial {
         name: "b12_a_provider_that_stopped_itself_is_not_told_to",
@@ -222,7 +227,7 @@ pub const TRIALS: [Trial; 30] = [
             assert_eq!(seen.truncations().len(), 1);
             assert_eq!(seen.heard_ms, 700);
         },
-        not: &[],
+        not: &NO_CUTS,
     },
     Trial {
         name: "b15_the_reply_after_an_interruption_is_heard_whole",
@@ -281,7 +286,7 @@ pub const TRIALS: [Trial; 30] = [
             assert_eq!(seen.heard_ms, 1_500);
             assert_eq!(seen.creates(), 1, "only the question is answered");
         },
-        not: &[],
+        not: &[NO_JUDGE],
     },
     Trial {
         name: "c03_a_backchannel_is_no_turn",
@@ -301,7 +306,7 @@ pub const TRIALS: [Trial; 30] = [
             assert_eq!(seen.users(), ["Tell me"]);
             assert_eq!((seen.heard_ms, seen.creates()), (1_500, 1));
         },
-        not: &[],
+        not: &[NO_JUDGE],
     },
     Trial {
         name: "c07_speech_within_a_tool_does_not_bring_the_reminder",
@@ -493,6 +498,135 @@ pub const TRIALS: [Trial; 30] = [
         not: &[],
     },
     Trial {
+        name: "e01_an_expiry_in_mid_reply_is_followed_by_a_connection_that_knows",
+        script: asked![
+            (1_600, Words("Once upon a time. ")),
+            (1_650, Voice(2_000)),
+            (1_700, Play(500)),
+            (1_800, Expires),
+            (1_900, Sound(200)),
+            (2_600, Starts),
+            (3_100, Stops),
+            (3_900, Heard("Go on")),
+            (4_000, Begins),
+            (4_050, Words("There. ")),
+            (4_060, Voice(300)),
+            (4_070, Do::Done),
+            (9_000, PlayAll),
+        ],
+        setup: Setup::PLAIN,
+        holds: |seen| {
+            assert_eq!(seen.connections, 2);
+            assert_ne!(seen.restored(), [Continuity::None]);
+            assert_eq!(seen.restored().len(), 1);
+            assert_eq!(seen.users(), ["Tell me", "Go on"]);
+            assert!(seen.messages().contains(&("There.".into(), false)));
+            assert_eq!(seen.told(is_error), 0);
+            assert_eq!(seen.uplink_ms, 280, "all of the user's audio, once");
+        },
+        not: &[NO_CONNECTION],
+    },
+    Trial {
+        name: "e09_a_drop_in_mid_reply_leaves_nobody_waiting",
+        script: asked![
+            (1_600, Words("Once upon ")),
+            (1_650, Voice(200)),
+            (1_700, Drop),
+            (2_500, PlayAll),
+            (3_000, PlayAll),
+        ],
+        setup: Setup::PLAIN,
+        holds: |seen| {
+            assert_eq!(seen.messages(), [("Once upon".to_owned(), true)]);
+            assert_eq!((seen.state, seen.heard_ms), (SessionState::Listening, 200));
+            assert_eq!(seen.connections, 2);
+        },
+        not: &[NO_CONNECTION],
+    },
+    Trial {
+        name: "e10_a_clean_close_ends_the_session",
+        script: asked![
+            (1_600, Words("Yes. ")),
+            (1_650, Voice(200)),
+            (1_700, Do::Done),
+            (2_500, PlayAll),
+            (5_000, Close(1000, "bye")),
+            (9_000, PlayAll),
+        ],
+        setup: Setup { ends: true, ..Setup::PLAIN },
+        holds: |seen| {
+            let reason = EndReason::ProviderClosed { code: 1000, reason: "bye".into() };
+            let is_end = |kind: &EventKind| matches!(kind, EventKind::SessionEnded { reason: why, .. } if *why == reason);
+            assert_eq!((seen.told(is_end), seen.connections), (1, 1));
+            assert!(is_end(seen.events.last().unwrap()), "and nothing after it");
+        },
+        not: &[NO_CONNECTION],
+    },
+    Trial {
+        name: "e12_the_host_leaves_a_poisoned_connection_with_its_context",
+        script: asked![
+            (1_550, Fails),
+            (3_000, Reconnect),
+            (4_000, Begins),
+            (4_050, Words("Better now. ")),
+            (4_060, Voice(300)),
+            (4_070, Do::Done),
+            (6_000, PlayAll),
+        ],
+        setup: Setup::PLAIN,
+        holds: |seen| {
+            assert_eq!(seen.connections, 2);
+            assert_ne!(seen.restored(), [Continuity::None]);
+            assert_eq!(seen.restored().len(), 1);
+            assert!(seen.messages().contains(&("Better now.".into(), false)));
+        },
+        not: &[NO_CONNECTION],
+    },
+    Trial {
+        name: "e14_the_users_audio_goes_to_the_new_connection",
+        script: &[
+            (1_000, Drop),
+            (1_100, Sound(200)),
+            (3_000, Sound(200)),
+            (4_000, Starts),
+            (4_500, Stops),
+        ],
+        setup: Setup::PLAIN,
+        holds: |seen| {
+            assert_eq!((seen.connections, seen.uplink_ms), (2, 440));
+            assert_eq!(seen.stats.uplink_dropped_ms, 0);
+            assert_eq!(seen.restored(), [Continuity::Full], "nothing was said yet");
+        },
+        not: &[NO_CONNECTION],
+    },
+    Trial {
+        name: "e16_an_idle_session_outlives_its_connections_without_an_error",
+        script: asked![
+            (1_600, Words("Yes. ")),
+            (1_650, Voice(200)),
+            (1_700, Do::Done),
+            (2_500, PlayAll),
+            (3_600_000, Expires),
+            (3_602_000, Starts),
+            (3_602_500, Stops),
+            (3_603_300, Heard("Still there?")),
+            (3_603_400, Begins),
+            (3_603_450, Words("Sure. ")),
+            (3_603_460, Voice(200)),
+            (3_603_470, Do::Done),
+            (3_605_000, PlayAll),
+        ],
+        setup: Setup::PLAIN,
+        holds: |seen| {
+            assert_eq!(seen.connections, 2);
+            assert_ne!(seen.restored(), [Continuity::None]);
+            assert_eq!(seen.users(), ["Tell me", "Still there?"]);
+            assert_eq!(seen.messages(), [("Yes.".into(), false), ("Sure.".into(), false)]);
+            assert_eq!(seen.told(is_error), 0);
+        },
+        not: &[NO_CONNECTION],
+    },
+    Trial {
         name: "h02_words_that_come_late_stand_before_the_reply",
         script: &[
             (100, Starts),
@@ -530,6 +664,10 @@ pub const TRIALS: [Trial; 30] = [
         not: &[NO_UNASKED],
     },
 ];
+
+fn is_error(kind: &EventKind) -> bool {
+    matches!(kind, EventKind::Error { .. })
+}
 
 fn is_prompt(kind: &EventKind) -> bool {
     matches!(kind, EventKind::HostPrompt(prompt) if prompt.prompt == HostPromptKind::IdleReminder)

@@ -1,11 +1,8 @@
 //! Trials over the words of OpenAI and its dialects, through sockets in memory.
 
-use antiphon::{
-    live::LiveConfig,
-    providers::openai::{
-        OpenAi,
-        wire::{Dialect, ServerEvent},
-    },
+use antiphon::providers::openai::{
+    OpenAi,
+    wire::{Dialect, ServerEvent},
 };
 use antiphon_testkit::openai::{Script, Server, Side, Step};
 use serde_json::{Value, json};
@@ -14,22 +11,14 @@ use super::{
     Line, Stage,
     script::{Do, Seen, Sent, Trial},
 };
-use crate::rig::MS;
+use crate::{rig::MS, wire::rig::config};
 
-/// The name of a dialect, and the configuration by which it is chosen.
-pub const DIALECTS: [(&str, Dialect); 5] = [
-    ("ga", Dialect::Ga),
-    ("beta", Dialect::Beta),
-    ("azure", Dialect::Azure),
-    ("azure_preview", Dialect::AzurePreview),
-    ("xai", Dialect::Xai),
-];
-
-pub struct Wire(pub &'static str, pub Dialect);
+/// A dialect of OpenAI's words.
+pub struct Wire(pub Dialect);
 
 impl Line for Wire {
     fn name(&self) -> &'static str {
-        self.0
+        self.0.facts().name
     }
 
     fn run(&self, trial: &'static Trial) -> std::pin::Pin<Box<dyn Future<Output = Seen> + '_>> {
@@ -39,16 +28,11 @@ impl Line for Wire {
 
 impl Wire {
     async fn play(&self, trial: &'static Trial) -> Seen {
-        let server = Server::new(self.script(trial));
-        let provider = OpenAi::new().dialect(self.1).connector(server.connector());
-        let mut config = LiveConfig::new().api_key("sk-test").model("gpt-realtime-2");
-        if matches!(self.1, Dialect::Azure | Dialect::AzurePreview) {
-            config.endpoint = Some("wss://example.openai.azure.com".into());
-            // A deployment, which only its owner knows the name of.
-            config.provider_options.insert("transcription_model".into(), "whisper".into());
-        }
-        let mut stage = Stage::start(trial, provider, config).await;
         let began = tokio::time::Instant::now();
+        let server = Server::new(self.script(trial));
+        let provider = OpenAi::new().dialect(self.0).connector(server.connector());
+        let config = config(self.0).model("gpt-realtime-2");
+        let mut stage = Stage::start(trial, provider, config).await;
         for (at, step) in trial.script {
             tokio::time::sleep_until(began + *at as u32 * MS).await;
             // What the provider does at this moment comes first.
@@ -64,37 +48,41 @@ impl Wire {
             seen.sent.extend(sent(&record.frame));
             if record.frame["type"] == "input_audio_buffer.append" {
                 let audio = record.frame["audio"].as_str().unwrap_or_default();
-                seen.uplink_ms += audio.len() * 3 / 4 / 48;
+                let bytes_per_ms = self.0.facts().input.default_rate() as usize / 500;
+                seen.uplink_ms += audio.len() * 3 / 4 / bytes_per_ms;
             }
         }
+        seen.connections = server.connections();
         assert_eq!(server.failures(), Vec::<String>::new());
         seen
     }
 
     /// The provider's part of a trial.
     fn script(&self, trial: &Trial) -> Script {
+        let session = json!({"type": "realtime"});
+        let set_up = || {
+            vec![
+                self.emit(json!({"type": "session.created", "session": session})),
+                Step::Expect(json!({"type": "session.update"})),
+                self.emit(json!({"type": "session.updated", "session": session})),
+            ]
+        };
         let mut frames = Frames::default();
-        let mut steps = vec![
-            self.emit(json!({"type": "session.created", "session": {"type": "realtime"}})),
-            Step::Expect(json!({"type": "session.update"})),
-            self.emit(json!({"type": "session.updated", "session": {"type": "realtime"}})),
-        ];
-        let mut now = 0;
-        for (at, step) in trial.script {
-            let said = frames.of(step);
-            if !said.is_empty() && *at > now {
-                steps.push(Step::DelayMs(at - now));
-                now = *at;
+        let said = |step: &Do| match step {
+            Do::Expires => {
+                let error = json!({"code": "session_expired", "message": "60 minutes are over."});
+                vec![Step::Error(error), Step::close(1001, "")]
             }
-            steps.extend(said.into_iter().map(|frame| self.emit(frame)));
-        }
-        Script::steps(steps)
+            other => frames.of(other).into_iter().map(|frame| self.emit(frame)).collect(),
+        };
+        let connections = trial.connections(set_up, said).into_iter();
+        Script::connections(connections.map(|steps| Script::steps(steps).dialect(self.0)))
     }
 
     /// A frame in the words of the dialect.
     fn emit(&self, frame: Value) -> Step {
         let event = ServerEvent::decode(&frame.to_string()).unwrap();
-        let text = self.1.encode_server(&event).unwrap();
+        let text = self.0.encode_server(&event).unwrap();
         Step::Emit(serde_json::from_str(&text).unwrap())
     }
 }
@@ -158,6 +146,10 @@ impl Frames {
                 "cancelled",
                 json!({"type": "cancelled",
                 "reason": "turn_detected"}),
+            )],
+            Do::Fails => vec![done(
+                "failed",
+                json!({"type": "failed", "error": {"type": "server_error", "code": "server_error"}}),
             )],
             Do::Paid => vec![json!({"type": "response.done", "response": {"id": reply,
                 "status": "completed", "usage": {"total_tokens": 1_800, "input_tokens": 800,
