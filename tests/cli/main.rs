@@ -8,6 +8,7 @@ mod idle;
 mod kept;
 mod killed;
 mod program;
+mod realtime;
 mod recorded;
 mod sound;
 mod usage;

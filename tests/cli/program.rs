@@ -24,6 +24,21 @@ pub struct Running {
     stdout: String,
 }
 
+/// What a developer's machine may hold, and no run may see.
+const SECRETS: [&str; 11] = [
+    "AZURE_OPENAI_API_KEY",
+    "AZURE_OPENAI_DEPLOYMENT",
+    "AZURE_OPENAI_ENDPOINT",
+    "AZURE_VOICELIVE_API_KEY",
+    "AZURE_VOICELIVE_ENDPOINT",
+    "AZURE_VOICELIVE_MODEL",
+    "DASHSCOPE_API_KEY",
+    "GEMINI_API_KEY",
+    "INWORLD_API_KEY",
+    "OPENAI_API_KEY",
+    "XAI_API_KEY",
+];
+
 /// What came of it.
 pub struct Run {
     pub status: i32,
@@ -56,6 +71,7 @@ impl Program {
         self
     }
 
+    /// Sets an environment variable.
     pub fn environment(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.to_owned(), value.to_owned()));
         self
@@ -119,8 +135,11 @@ impl Program {
             .args(&self.arguments)
             .current_dir(self.folder.path())
             .env_remove("RUST_LOG")
-            .envs(self.environment.iter().cloned())
             .stdin(Stdio::null());
+        for name in SECRETS {
+            command.env_remove(name);
+        }
+        command.envs(self.environment.iter().cloned());
         command
     }
 }

@@ -43,7 +43,7 @@ pub struct TalkArguments {
     /// for good. May be repeated; they are tried in this order.
     #[arg(long, value_name = "NAME", value_enum)]
     pub fallback: Vec<Provider>,
-    /// The server, in place of the provider's own: `ws://` or `wss://`.
+    /// The server, in place of the provider's own: `wss://`, `https://`, `ws://` or `http://`.
     #[arg(long, value_name = "URL")]
     pub url: Option<String>,
     /// The model. Default: the provider's own.
@@ -424,6 +424,26 @@ pub enum Provider {
     Openai,
     /// Gemini Live, with the key in GEMINI_API_KEY; or with --url a server that speaks like it.
     Gemini,
+    /// Azure OpenAI: the key in AZURE_OPENAI_API_KEY, the resource in AZURE_OPENAI_ENDPOINT or --url,
+    /// the deployment in AZURE_OPENAI_DEPLOYMENT or --model.
+    Azure,
+    /// Azure Voice Live: the key in AZURE_VOICELIVE_API_KEY, the resource in AZURE_VOICELIVE_ENDPOINT
+    /// or --url.
+    VoiceLive,
+    /// xAI's Grok, with the key in XAI_API_KEY.
+    Xai,
+    /// Qwen-Omni, with the key in DASHSCOPE_API_KEY: of Singapore, or with --url
+    /// wss://dashscope.aliyuncs.com of Beijing.
+    Qwen,
+    /// Inworld, with the key in INWORLD_API_KEY.
+    Inworld,
+}
+
+impl Provider {
+    /// Whether it is behind a network, at an address and with a key.
+    pub fn is_remote(self) -> bool {
+        !matches!(self, Self::Offline | Self::Cascade)
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]

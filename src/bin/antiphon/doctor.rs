@@ -11,6 +11,7 @@ use crate::{
     args::{DoctorArguments, ModelArguments},
     failure::Failure,
     offline, speak,
+    talk::realtime::{GEMINI_KEY, PROVIDERS, variable},
 };
 
 /// What the self-test says to itself.
@@ -23,6 +24,7 @@ pub fn run(arguments: DoctorArguments) -> Result<(), Failure> {
     let models = check_models(&mut report, &arguments.models);
     check_devices(&mut report);
     check_folder(&mut report);
+    check_keys(&mut report);
     if models {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let tested = runtime.map_err(Failure::failed)?.block_on(check_speech(&arguments.models));
@@ -123,6 +125,48 @@ fn check_devices(report: &mut Report) {
         "not compiled in",
         "build with `--features devices` (Debian: apt-get install libasound2-dev), or use WAV files",
     );
+}
+
+/// Which providers behind a network can be talked to.
+fn check_keys(report: &mut Report) {
+    let mut absent = Vec::new();
+    for (_, name, dialect) in PROVIDERS {
+        let facts = dialect.facts();
+        let variables = &facts.variables;
+        if variable(variables.key).is_none() {
+            absent.push(format!("{} ({name})", variables.key));
+            continue;
+        }
+        let what = format!("--provider {name}");
+        let wanted = [
+            variables.address.filter(|_| facts.address.is_none()),
+            variables.model.filter(|_| facts.wants_model()),
+        ];
+        let unset: Vec<&str> =
+            wanted.into_iter().flatten().filter(|name| variable(name).is_none()).collect();
+        match unset.is_empty() {
+            true => report.fine(&what, &format!("{}, key in {}", facts.vendor, variables.key)),
+            false => report.missing(
+                &what,
+                &format!("a key in {}, but nothing in {}", variables.key, unset.join(", ")),
+                "name the resource with --url and the deployment with --model, or in these variables",
+            ),
+        }
+    }
+    match variable(GEMINI_KEY) {
+        Some(_) => {
+            let finding = format!("Gemini Live, key in {GEMINI_KEY}");
+            report.fine("--provider gemini", &finding);
+        }
+        None => absent.push(format!("{GEMINI_KEY} (gemini)")),
+    }
+    if !absent.is_empty() {
+        report.missing(
+            "keys",
+            &format!("no {}", absent.join(", ")),
+            "only for models behind a network: put a key into its environment variable",
+        );
+    }
 }
 
 /// Where `talk` writes when nothing is said.

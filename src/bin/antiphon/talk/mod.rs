@@ -6,6 +6,7 @@ mod kept;
 mod plan;
 mod print;
 mod provider;
+pub mod realtime;
 mod run;
 mod script;
 mod tape;

@@ -17,6 +17,7 @@ use antiphon::{
 
 use super::{
     kept::Kept,
+    realtime::{self, Server},
     script::{BargeIn, Ending, INPUT_RATE_HZ, Item, Speech},
 };
 use crate::{
@@ -64,56 +65,69 @@ pub struct Plan {
 pub enum Voices {
     Offline { models: ModelArguments },
     Cascade { models: ModelArguments, chat: Arc<ChatModel> },
-    OpenAi { url: Option<String>, model: Option<String> },
+    Realtime(Server),
     Gemini { url: Option<String>, model: Option<String> },
 }
 
 impl Voices {
     /// The provider, and those that are fallen back on.
     fn all(arguments: &TalkArguments) -> Result<(Self, Vec<Self>), Failure> {
-        let TalkArguments { provider, url, model, chat_model: chat, models, fast, .. } = arguments;
-        let used: Vec<_> = std::iter::once(provider).chain(&arguments.fallback).collect();
+        let TalkArguments {
+            provider, fallback, url, model, chat_model: chat, models, fast, ..
+        } = arguments;
+        let used: Vec<_> = std::iter::once(*provider).chain(fallback.iter().copied()).collect();
         if used.iter().enumerate().any(|(at, one)| used[..at].contains(one)) {
             return Err(Failure::usage("--fallback names another provider each time"));
         }
+        let any = |fits: fn(Provider) -> bool| used.iter().any(|used| fits(*used));
         let given = [
-            ("--url", url.is_some(), &[Provider::Openai, Provider::Gemini][..]),
-            ("--model", model.is_some(), &[Provider::Openai, Provider::Gemini]),
-            ("--models", models.models.is_some(), &[Provider::Offline, Provider::Cascade]),
-            ("--chat-model", chat.chat_model.is_some(), &[Provider::Cascade]),
-            ("--chat-url", chat.chat_url.is_some(), &[Provider::Cascade]),
-            ("--chat-api", chat.chat_api.is_some(), &[Provider::Cascade]),
-            ("--fast", *fast, &[Provider::Offline]),
-        ];
-        let goes_with = |flag: &str, fits: &[Provider]| match flag {
+            ("--url", url.is_some(), any(Provider::is_remote)),
+            ("--model", model.is_some(), any(Provider::is_remote)),
+            ("--models", models.models.is_some(), any(|used| !used.is_remote())),
+            ("--chat-model", chat.chat_model.is_some(), any(|used| used == Provider::Cascade)),
+            ("--chat-url", chat.chat_url.is_some(), any(|used| used == Provider::Cascade)),
+            ("--chat-api", chat.chat_api.is_some(), any(|used| used == Provider::Cascade)),
             // Nobody else's time can be hurried.
-            "--fast" => used.iter().all(|used| fits.contains(used)),
-            _ => used.iter().any(|used| fits.contains(used)),
-        };
-        if let Some((flag, ..)) =
-            given.into_iter().find(|(flag, given, fits)| *given && !goes_with(flag, fits))
-        {
+            ("--fast", *fast, used.iter().all(|used| *used == Provider::Offline)),
+        ];
+        if let Some((flag, ..)) = given.into_iter().find(|(_, given, fits)| *given && !fits) {
             return Err(Failure::usage(match provider {
                 Provider::Offline => format!("{flag} does not go with --provider offline"),
                 Provider::Cascade => format!("{flag} does not go with --provider cascade"),
-                Provider::Openai | Provider::Gemini => {
-                    format!("{flag} goes only with --provider offline")
-                }
+                _ => format!("{flag} goes only with --provider offline"),
             }));
         }
-        let fallbacks = arguments.fallback.iter().map(|one| Self::of(*one, arguments));
-        Ok((Self::of(*provider, arguments)?, fallbacks.collect::<Result<_, _>>()?))
+        // An address and a model are of one vendor: of the first that has any.
+        let named = used.iter().position(|used| used.is_remote());
+        let mut all = Vec::with_capacity(used.len());
+        for (at, one) in used.into_iter().enumerate() {
+            let (url, model) = match named == Some(at) {
+                true => (url.clone(), model.clone()),
+                false => (None, None),
+            };
+            all.push(Self::of(one, url, model, arguments)?);
+        }
+        let fallbacks = all.split_off(1);
+        let first = all.remove(0);
+        Ok((first, fallbacks))
     }
 
-    fn of(provider: Provider, arguments: &TalkArguments) -> Result<Self, Failure> {
-        let TalkArguments { url, model, chat_model: chat, models, .. } = arguments;
+    fn of(
+        provider: Provider,
+        url: Option<String>,
+        model: Option<String>,
+        arguments: &TalkArguments,
+    ) -> Result<Self, Failure> {
+        let TalkArguments { chat_model: chat, models, .. } = arguments;
+        if let Some(named) = realtime::dialect(provider) {
+            return Ok(Self::Realtime(Server::new(named, url, model)));
+        }
         Ok(match provider {
-            Provider::Offline => Self::Offline { models: models.clone() },
             Provider::Cascade => {
                 Self::Cascade { models: models.clone(), chat: chat_model::open(chat)?.into() }
             }
-            Provider::Openai => Self::OpenAi { url: url.clone(), model: model.clone() },
-            Provider::Gemini => Self::Gemini { url: url.clone(), model: model.clone() },
+            Provider::Gemini => Self::Gemini { url, model },
+            _ => Self::Offline { models: models.clone() },
         })
     }
 }

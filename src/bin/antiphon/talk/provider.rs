@@ -1,6 +1,6 @@
 //! Who hears, thinks and speaks.
 
-use std::{env, sync::Arc};
+use std::sync::Arc;
 
 use antiphon::{
     live::{LiveConfig, LiveProvider, VoiceActivity},
@@ -8,13 +8,11 @@ use antiphon::{
     session::SessionBuilder,
 };
 
-use super::plan::{Plan, Voices};
+use super::{
+    plan::{Plan, Voices},
+    realtime::{GEMINI_KEY, key},
+};
 use crate::{args::ModelArguments, failure::Failure, offline};
-
-/// Holds the key for OpenAI.
-const OPENAI_KEY: &str = "OPENAI_API_KEY";
-/// Holds the key for Gemini.
-const GEMINI_KEY: &str = "GEMINI_API_KEY";
 
 /// What a model is told that knows nothing of the program. (The offline agent is led by its tools.)
 const INSTRUCTIONS: &str = "You are a helpful voice assistant. Answer in one or two short \
@@ -68,12 +66,14 @@ async fn configured(
             let speech = speech(models, voice).await?;
             Ok((Arc::new(speech.provider(chat.clone())), config.instructions(INSTRUCTIONS)))
         }
-        Voices::OpenAi { url, model } => {
-            let config = hosted(config, OPENAI_KEY, url, model)?;
-            Ok((Arc::new(OpenAi::new()), config))
+        Voices::Realtime(server) => {
+            let (dialect, config) = server.configure(config.instructions(INSTRUCTIONS))?;
+            Ok((Arc::new(OpenAi::new().dialect(dialect)), config))
         }
         Voices::Gemini { url, model } => {
-            let config = hosted(config, GEMINI_KEY, url, model)?;
+            let mut config = config.api_key(key(GEMINI_KEY)?).instructions(INSTRUCTIONS);
+            config.endpoint.clone_from(url);
+            config.model = model.as_deref().map(Into::into);
             Ok((Arc::new(Gemini::new()), config))
         }
     }
@@ -85,29 +85,4 @@ async fn speech(models: &ModelArguments, voice: Option<&str>) -> Result<OfflineS
         offline::check_voice(&*speech.synthesizer, voice)?;
     }
     Ok(speech)
-}
-
-/// The configuration for a provider elsewhere.
-fn hosted(
-    config: LiveConfig,
-    key_variable: &str,
-    url: &Option<String>,
-    model: &Option<String>,
-) -> Result<LiveConfig, Failure> {
-    let mut config = config.api_key(key(key_variable)?).instructions(INSTRUCTIONS);
-    if let Some(model) = model {
-        config = config.model(model.as_str());
-    }
-    config.endpoint = url.clone();
-    Ok(config)
-}
-
-fn key(variable: &str) -> Result<String, Failure> {
-    match env::var(variable) {
-        Ok(key) if !key.trim().is_empty() => Ok(key),
-        _ => Err(Failure::failed(format!(
-            "no API key: put one into the environment variable {variable}, \
-             or talk to the offline agent with --provider offline"
-        ))),
-    }
 }

@@ -1,0 +1,87 @@
+//! Talking to servers behind a network, by name.
+
+use antiphon::providers::openai::wire::Dialect;
+use antiphon_testkit::openai::{Reply, Rule, Script, Server};
+
+use crate::program::Program;
+
+/// The providers, what they speak, and the variable of their key.
+const PROVIDERS: [(&str, Dialect, &str); 6] = [
+    ("openai", Dialect::Ga, "OPENAI_API_KEY"),
+    ("azure", Dialect::Azure, "AZURE_OPENAI_API_KEY"),
+    ("voice-live", Dialect::VoiceLive, "AZURE_VOICELIVE_API_KEY"),
+    ("xai", Dialect::Xai, "XAI_API_KEY"),
+    ("qwen", Dialect::Qwen, "DASHSCOPE_API_KEY"),
+    ("inworld", Dialect::Inworld, "INWORLD_API_KEY"),
+];
+
+fn talk(provider: &str) -> Program {
+    Program::new(["talk", "--provider", provider, "--events", "json", "--output", "none"])
+}
+
+#[test]
+fn each_provider_is_talked_to_in_its_dialect() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    for (provider, dialect, key) in PROVIDERS {
+        let mut script = Script::auto()
+            .dialect(dialect)
+            .transcript("What time is it?")
+            .reply(Rule::always(Reply::spoken("It is noon.", 300)));
+        script.keys = Some(vec!["k1".into()]);
+        let (server, serving) = runtime.block_on(async {
+            let server = Server::new(script);
+            let serving = server.listen(None).await.unwrap();
+            (server, serving)
+        });
+        let url = serving.url().trim_end_matches("/v1/realtime").to_owned();
+        let run = talk(provider)
+            .args(["--url", &url, "--model", "m1"])
+            .question("time.wav")
+            .environment(key, "k1")
+            .run()
+            .ok();
+        for words in ["What time is it?", "It is noon."] {
+            assert!(run.stdout.contains(words), "{provider}: {}\n{}", run.stdout, run.stderr);
+        }
+        let refused = server.records().into_iter().filter(|record| record.frame["type"] == "error");
+        let refused: Vec<_> = refused.map(|record| record.frame).collect();
+        assert!(refused.is_empty(), "{provider}: {refused:?}");
+    }
+}
+
+#[test]
+fn what_is_missing_is_said_in_one_line() {
+    let missing = |program: Program, words: &[&str]| {
+        let run = program.args(["--text", "hello"]).run();
+        assert_eq!(run.status, 1, "{}{}", run.stdout, run.stderr);
+        assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
+        for word in words {
+            assert!(run.stderr.contains(word), "{word:?} is not in {}", run.stderr);
+        }
+    };
+    for (provider, _, key) in PROVIDERS {
+        missing(talk(provider), &["no API key", key]);
+    }
+    let azure = || talk("azure").environment("AZURE_OPENAI_API_KEY", "k");
+    missing(azure(), &["--url", "https://NAME.openai.azure.com", "AZURE_OPENAI_ENDPOINT"]);
+    let named = azure().environment("AZURE_OPENAI_ENDPOINT", "https://nobody.openai.azure.com");
+    missing(named, &["deployment", "--model", "AZURE_OPENAI_DEPLOYMENT"]);
+    let live = talk("voice-live").environment("AZURE_VOICELIVE_API_KEY", "k");
+    missing(live, &["https://NAME.services.ai.azure.com", "AZURE_VOICELIVE_ENDPOINT"]);
+}
+
+#[test]
+fn the_doctor_says_which_keys_there_are() {
+    let well = Program::new(["doctor"])
+        .environment("XAI_API_KEY", "k")
+        .environment("AZURE_OPENAI_API_KEY", "k");
+    let well = well.run().ok();
+    for line in [
+        "ok       --provider xai: xAI, key in XAI_API_KEY",
+        "missing  --provider azure: a key in AZURE_OPENAI_API_KEY, but nothing in \
+         AZURE_OPENAI_ENDPOINT, AZURE_OPENAI_DEPLOYMENT",
+        "missing  keys: no OPENAI_API_KEY (openai)",
+    ] {
+        assert!(well.stdout.contains(line), "{line}\n{}", well.stdout);
+    }
+}
