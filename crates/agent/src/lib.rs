@@ -110,7 +110,7 @@ pub use context::{Caller, InvocationContext};
 pub use error::{RegistryError, ToolError};
 pub use executor::{
     Admission, AdmittedCall, Executed, ExecutorLimits, Outcome, Parking, Refused, RunContext,
-    ToolExecutor, current_session,
+    ToolExecutor, current_session, cut_output,
 };
 pub use generate::{
     Generate, GenerateError, GenerateResponse, GenerateStream, ToolErrors, generate,

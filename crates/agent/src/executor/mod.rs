@@ -10,6 +10,7 @@
 mod admit;
 mod apart;
 mod calls;
+mod cut;
 mod recorded;
 mod run;
 
@@ -38,8 +39,8 @@ use crate::{
     tool::ToolStream,
 };
 
-pub use self::run::current_session;
 pub(crate) use self::run::{Bodies, CURRENT_SESSION};
+pub use self::{cut::cut_output, run::current_session};
 
 /// The answer to [`ToolExecutor::admit`].
 #[derive(Debug)]
@@ -218,6 +219,8 @@ pub struct RunContext {
     pub original_input: Option<Value>,
     pub(crate) stream: Option<ToolStream>,
     pub(crate) cuts_outputs: bool,
+    /// Beside what the tool may give.
+    pub(crate) max_output_bytes: usize,
     pub(crate) parking: Option<Parking>,
     /// The record of a call that waited for a person and may run.
     pub(crate) claimed: Option<CallRecord>,
@@ -279,6 +282,7 @@ impl RunContext {
             original_input: None,
             stream: None,
             cuts_outputs: false,
+            max_output_bytes: usize::MAX,
             parking: None,
             claimed: None,
         }
@@ -298,6 +302,13 @@ impl RunContext {
     pub fn cut_outputs(mut self) -> Self {
         self.cuts_outputs = true;
         self
+    }
+
+    /// [`RunContext::cut_outputs`], where no output may have more than so many bytes of JSON text,
+    /// whatever its tool may give.
+    pub fn cut_outputs_at(mut self, max_bytes: usize) -> Self {
+        self.max_output_bytes = max_bytes;
+        self.cut_outputs()
     }
 
     /// Sets who calls, and what the host hands along.

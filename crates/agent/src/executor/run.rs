@@ -22,6 +22,7 @@ use super::{
     AdmittedCall, Executed, MAX_ERROR_BYTES, Outcome, RunContext, ToolExecutor,
     admit::panic_text,
     apart::Apart,
+    cut::cut,
     recorded::{Begun, recorded},
 };
 use crate::{
@@ -169,7 +170,7 @@ impl ToolExecutor {
     ) -> (End, bool) {
         let bodies = Arc::new(Bodies::new(slot));
         let attached = Arc::new(Attached::new(registered.limits.max_attached_bytes));
-        let cuts = cx.cuts_outputs;
+        let (cuts, most) = (cx.cuts_outputs, cx.max_output_bytes);
         let context = ToolContext {
             session_id: cx.session_id,
             call_id: call.id.clone(),
@@ -193,8 +194,8 @@ impl ToolExecutor {
                     return End::of(Outcome::Cancelled, "cancelled before it started");
                 };
                 let result = Apart::new(registered.tool.invoke(context, args)).await;
-                End::of_result(result, registered.limits.max_output_bytes, cuts)
-                    .with_parts(&attached)
+                let most = most.min(registered.limits.max_output_bytes);
+                End::of_result(result, most, cuts).with_parts(&attached)
             })
         });
         let mut task = Body { task, bodies, detached: self.detached.clone() };
@@ -480,54 +481,5 @@ impl End {
             detached,
             detail,
         }
-    }
-}
-
-/// The beginning of an output of `bytes` bytes as JSON text, cut between characters and marked, so
-/// that all of it has at most `max_bytes`. An output of one text is cut within that.
-fn cut(output: Value, bytes: usize, max_bytes: usize) -> Value {
-    let (name, text) = match output {
-        Value::String(text) => ("output".to_owned(), text),
-        Value::Object(object) if object.len() == 1 && object.values().all(Value::is_string) => {
-            let (name, value) = object.into_iter().next().unwrap_or_default();
-            (name, value.as_str().unwrap_or_default().to_owned())
-        }
-        other => ("output".to_owned(), other.to_string()),
-    };
-    let mut keep = text.len().min(max_bytes);
-    loop {
-        let kept = &text[..text.floor_char_boundary(keep)];
-        let marked = json!({ name.as_str(): kept, "truncated": true, "total_bytes": bytes });
-        let excess = serialized_len(&marked).saturating_sub(max_bytes);
-        if excess == 0 || keep == 0 {
-            return marked;
-        }
-        // Escapes take more than one byte each, so this may need several steps.
-        let fitting = keep as u128 * max_bytes as u128 / (max_bytes + excess) as u128;
-        keep = usize::try_from(fitting).unwrap_or(0).min(keep - 1);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_cut_fits_and_ends_between_characters() {
-        for text in ["x".repeat(5_000), "ä\"\n😀".repeat(900), "\u{1}".repeat(3_000)] {
-            let whole = json!({ "text": text });
-            let bytes = serialized_len(&whole);
-            let marked = cut(whole, bytes, 1_000);
-            assert!((700..=1_000).contains(&serialized_len(&marked)), "{marked}");
-            assert!(text.starts_with(marked["text"].as_str().unwrap()));
-            assert_eq!(
-                (&marked["truncated"], &marked["total_bytes"]),
-                (&json!(true), &json!(bytes))
-            );
-        }
-        let list = json!((0..9_999).collect::<Vec<_>>());
-        let marked = cut(list, 50_000, 300);
-        assert!(marked["output"].as_str().unwrap().starts_with("[0,1,2,"), "{marked}");
-        assert!(cut(json!("text"), 6, 0)["output"].as_str().unwrap().is_empty());
     }
 }

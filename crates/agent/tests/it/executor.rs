@@ -1,2 +1,4 @@
 mod admit;
+mod edges;
 mod run;
+mod waiting;
