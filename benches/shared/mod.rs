@@ -3,7 +3,7 @@
 use std::future::Future;
 
 use antiphon::live::{
-    Frame, LiveError,
+    Frame,
     acceptor::{Accepted, Acceptor, Answer, Listener, Request, ServerSocket},
 };
 
@@ -34,14 +34,15 @@ where
     Ok(url)
 }
 
-async fn greet(socket: &mut ServerSocket) -> Result<(), LiveError> {
+async fn greet(socket: &mut ServerSocket) -> Result<(), Error> {
     let session = r#""session":{"type":"realtime"}}"#;
     let created = format!(r#"{{"type":"session.created","event_id":"e1",{session}"#);
     socket.send(Frame::Text(created.into())).await?;
     // Nothing comes before it.
-    socket.recv().await.ok_or(LiveError::NotConnected)??;
+    socket.recv().await.ok_or("the client is gone")??;
     let updated = format!(r#"{{"type":"session.updated","event_id":"e2",{session}"#);
-    socket.send(Frame::Text(updated.into())).await
+    socket.send(Frame::Text(updated.into())).await?;
+    Ok(())
 }
 
 /// The value below which this share of a sorted list is.
