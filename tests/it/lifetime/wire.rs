@@ -1,13 +1,13 @@
 //! E1, E2 and E16 over the wire.
 
-use antiphon::{audio::AudioFrame, session::*};
-use antiphon_testkit::openai::{Fault, Pace, Reply, Rule, Script, Step};
+use antiphon::session::*;
+use antiphon_testkit::openai::{Fault, Reply, Rule, Script, Step};
 use serde_json::json;
 
 use super::{Continuity, restored};
 use crate::{
     rig::{SECOND, states},
-    wire::rig::{Setup, start},
+    wire::rig::start,
 };
 
 #[tokio::test(start_paused = true)]
