@@ -163,6 +163,7 @@ async fn trial_d17_an_output_is_cut_only_where_it_does_not_fit() {
     assert_eq!(done.whole, Some(of(1_001)));
     let output = json!(done.response.response);
     assert_eq!((&output["truncated"], &output["total_bytes"]), (&json!(true), &json!(1_001)));
+    assert!(output["text"].as_str().unwrap().starts_with("xxx"), "under its own name");
     let bytes = output.to_string().len();
     assert!((990..=1_000).contains(&bytes), "as much as fits, and not {bytes} bytes");
 }

@@ -104,6 +104,54 @@ async fn a_late_denial_says_what_the_policy_wants_told_and_no_more() {
     }
 }
 
+fn asks(_: &CallContext, _: &ToolCall) -> Verdict {
+    Verdict::Ask { reason: "much".into() }
+}
+
+#[tokio::test]
+async fn a_call_over_which_a_person_decides_is_not_read_back_to_the_user_as_well() {
+    let paid = Counter::default();
+    let executor = guarded(pay(&paid).read_back("Pay {amount}?"), asks);
+    let request = |id| request(id, "pay", r#"{"amount":5}"#);
+    let call = admitted(executor.admit(&call_context(), request("1")));
+    let executed = executor.run(call, run_context()).await;
+    assert_eq!((executed.outcome, paid.count()), (Outcome::Paused, 0));
+    assert!(executed.interrupt.is_some_and(|why| why.to_string().contains("much")));
+
+    let mut approved = call_context();
+    approved.approved = true;
+    let call = admitted(executor.admit(&approved, request("2")));
+    let executed = executor.run(call, run_context()).await;
+    assert_eq!((executed.outcome, paid.count()), (Outcome::Success, 1));
+}
+
+#[test]
+fn no_person_decides_over_what_the_host_answers_itself() {
+    let executor = guarded(pay(&Counter::default()), asks).host_tools(["mine".into()]);
+    let refused = refused(executor.admit(&call_context(), request("1", "mine", "{}")));
+    assert_eq!(refused.outcome, Outcome::Denied);
+    assert_eq!(error_text(&refused.response.response), "tool call denied by host policy");
+}
+
+#[tokio::test]
+async fn a_tool_that_keeps_what_it_was_given_does_not_keep_its_slot() {
+    let (kept, mut keeps) = tokio::sync::mpsc::unbounded_channel();
+    let tool = FuncTool::new("tool", "A tool.", None, move |cx, args| {
+        kept.send(cx).unwrap();
+        async move { Ok(args) }
+    });
+    let mut limits = ExecutorLimits::default();
+    limits.max_concurrent = 1;
+    let executor = executor(tool.timeout(Duration::from_millis(200))).limits(limits);
+    let mut contexts = Vec::new();
+    for id in ["1", "2", "3"] {
+        let call = admitted(executor.admit(&call_context(), request(id, "tool", "{}")));
+        assert_eq!(executor.run(call, run_context()).await.outcome, Outcome::Success);
+        contexts.push(keeps.recv().await.unwrap());
+    }
+    assert!(contexts.iter().all(|cx| cx.cancelled.is_cancelled()), "and is told that it is over");
+}
+
 /// A runtime with one thread for blocking work, which is taken until something is sent.
 fn taken_thread() -> (tokio::runtime::Runtime, mpsc::Sender<()>) {
     let runtime = tokio::runtime::Builder::new_current_thread()
