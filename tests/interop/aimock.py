@@ -43,7 +43,8 @@ class Mock:
             port = probe.getsockname()[1]
         program = NODE / "node_modules" / "@copilotkit" / "aimock" / "dist" / "cli.js"
         self.port = port
-        self.url = f"ws://127.0.0.1:{port}/v1/realtime"
+        self.root = f"ws://127.0.0.1:{port}"
+        self.url = f"{self.root}/v1/realtime"
         self._log = open(folder / "aimock.log", "w+", encoding="utf-8")
         self._process = subprocess.Popen(
             [node(), program, "-p", str(port), "-f", file, *arguments],

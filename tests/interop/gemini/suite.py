@@ -1,16 +1,21 @@
-"""Gemini Live among strangers: their clients with our server."""
+"""Gemini Live among strangers: their clients with our server, our client with theirs."""
 
+import base64
+import json
 import os
 import pathlib
+import struct
 import subprocess
 import sys
+import wave
 
-from aimock import NODE, node
-from talk import check
+from aimock import NODE, WEATHER, Mock, node
+from talk import Run, check
 
 HERE = pathlib.Path(__file__).resolve().parent
 SCRIPT = HERE / "server.json"
 """What our server answers; see the testkit's documentation of script files."""
+EXAMPLES = HERE.parents[2] / "examples" / "audio"
 
 WRONG = [
     {"realtimeInput": {"activityStart": {}}},
@@ -64,6 +69,118 @@ class GeminiPeers:
     def npm_genai_resumes_over_tls(self, folder):
         self._node("resume", folder)
 
+    def our_client_holds_a_voice_turn_with_our_gemini_server(self, folder):
+        answer = folder / "answer.wav"
+        with Server(self.testkit, folder) as server:
+            run = self._talk(
+                server.url, "--input", EXAMPLES / "time.wav", "--output", answer
+            )
+        check(len(run.of("agent_message")) == 1, run.story())
+        check(answer.stat().st_size > 20_000, f"{answer.stat().st_size} bytes of answer")
+        self._judge(server)
+
+    def our_client_holds_a_tool_turn_with_our_gemini_server(self, folder):
+        tools = folder / "tools.json"
+        tools.write_text(json.dumps([WEATHER]))
+        with Server(self.testkit, folder) as server:
+            run = self._talk(
+                server.url, "--text", "What is the weather in Paris?", "--tools", tools,
+                "--output", "none",
+            )
+        (call,) = run.of("tool_call")
+        check(call["args"] == {"city": "Paris"}, run.story())
+        check("18" in run.of("agent_message")[-1]["text"], run.story())
+        self._judge(server)
+
+    def our_client_is_interrupted_by_our_gemini_server(self, folder):
+        with Server(self.testkit, folder) as server:
+            run = self._talk(
+                server.url, "--text", "Tell me a long story.",
+                "--barge-in", f"{EXAMPLES / 'time.wav'}@1500",
+                "--output", folder / "answer.wav",
+            )
+        story, answer = run.of("agent_message")
+        check(story["interrupted"] and not answer["interrupted"], run.story())
+        check(len(story["text"]) < 60, f"more was told than heard: {story}")
+        self._judge(server)
+
+    def our_client_holds_text_turns_with_aimock_as_gemini(self, folder):
+        with Mock(folder) as mock:
+            run = self._talk(
+                mock.root, "--text", "hello", "--text", "goodbye",
+                "--output", "none",
+            )
+        said = [message["text"] for message in run.of("agent_message")]
+        check(said == ["Hello! How can I help you today?", "Goodbye!"], run.story())
+
+    def our_client_holds_a_tool_turn_with_aimock_as_gemini(self, folder):
+        tools = folder / "tools.json"
+        tools.write_text(json.dumps([WEATHER]))
+        with Mock(folder) as mock:
+            run = self._talk(
+                mock.root, "--text", "weather in Paris", "--tools", tools,
+                "--output", "none",
+            )
+        (result,) = run.of("tool_result")
+        check(result["outcome"] == "success", run.story())
+        check(run.of("agent_message")[-1]["text"] == "It is 18 degrees.", run.story())
+
+    def our_client_hears_the_voice_of_aimock_as_gemini(self, folder):
+        """A second of a tone in one message, with words beside it and the end of the turn."""
+        answer = folder / "answer.wav"
+        tone = struct.pack("<240h", *([8_000] * 120 + [-8_000] * 120)) * 100
+        voice = {
+            "audio": {"b64Json": base64.b64encode(tone).decode(),
+                      "contentType": "audio/pcm;rate=24000"},
+            "content": "Hello!",
+        }
+        fixtures = [{"match": {"userMessage": "hello"}, "response": voice}]
+        with Mock(folder, fixtures=fixtures) as mock:
+            run = self._talk(mock.root, "--text", "hello", "--output", answer)
+        check(len(run.of("agent_message")) == 1, run.story())
+        with wave.open(str(answer)) as file:
+            samples = file.readframes(file.getnframes())
+        check(tone in samples, "its voice is not in the file, sample by sample")
+
+    def our_client_outlives_a_slow_aimock_as_gemini(self, folder):
+        with Mock(folder, "--chaos-latency", "400", "--latency", "50") as mock:
+            run = self._talk(mock.root, "--text", "hello", "--output", "none")
+        check(len(run.of("agent_message")) == 1, run.story())
+
+    def our_client_says_why_when_aimock_breaks_as_gemini(self, folder):
+        """Its chaos flags always on, and each way its answer may break: a readable reason, no hang."""
+        hello = {"content": "Hello! How can I help you today?"}
+        match = {"match": {"userMessage": "hello"}}
+        breaks = {
+            "is cut off": {**match, "response": hello, "chunkSize": 8, "truncateAfterChunks": 2},
+            "is disconnected": {**match, "response": hello, "latency": 200, "chunkSize": 4,
+                                "disconnectAfterMs": 300},
+        }
+        flags = ("drop", "malformed", "disconnect", "ratelimit")
+        ways = {f"--chaos-{flag}": ((f"--chaos-{flag}", "1"), None) for flag in flags}
+        ways |= {what: ((), [fixture]) for what, fixture in breaks.items()}
+        for what, (arguments, fixtures) in ways.items():
+            with Mock(folder, *arguments, **({"fixtures": fixtures} if fixtures else {})) as mock:
+                with self._run(mock.root, "--text", "hello", "--output", "none") as run:
+                    status = run.wait(120)
+            check(status in (0, 1), f"{what}: exit status {status}")
+            told = run.of("error") + run.of("session_ended")
+            check(told or run.stderr.strip(), f"{what}: nothing was said; {run.story()}")
+            check("panicked" not in run.stderr, f"{what}: {run.stderr}")
+            if not run.of("session_started"):
+                lines = run.stderr.strip().splitlines()
+                check(status == 1 and len(lines) == 1, f"{what}: {status}, {run.stderr!r}")
+
+    def our_client_passes_on_what_aimock_refuses_as_gemini(self, folder):
+        refusal = {"error": {"message": "Too many requests.", "type": "RESOURCE_EXHAUSTED"},
+                   "status": 429}
+        fixtures = [{"match": {"userMessage": "hello"}, "response": refusal}]
+        for said, why in (("hello", "Too many requests."), ("goodbye", "No fixture matched")):
+            with Mock(folder, fixtures=fixtures) as mock:
+                with self._run(mock.root, "--text", said, "--output", "none") as run:
+                    error = run.wait_for("error", 30)
+            check(why in error["message"], str(error))
+
     def _python(self, turn, folder, told_wrong=()):
         script = HERE / "genai_python.py"
         with Server(self.testkit, folder, tls=True) as server:
@@ -88,6 +205,17 @@ class GeminiPeers:
         before = len(self.frames.invalid)
         self.frames.judge(server.recording, told_wrong)
         check(len(self.frames.invalid) == before, "; ".join(self.frames.invalid[before:][:3]))
+
+    def _talk(self, url, *arguments):
+        with self._run(url, *arguments) as run:
+            status = run.wait(60)
+        check(status == 0, f"exit status {status}; {run.story()}")
+        return run
+
+    def _run(self, url, *arguments):
+        environment = {**os.environ, "GEMINI_API_KEY": "test-key"}
+        command = [self.binary, "talk", "--provider", "gemini", "--url", url, "--events", "json"]
+        return Run([*command, *arguments], environment)
 
 
 class Server:
