@@ -4,7 +4,7 @@
 //! results in and out of it. Handles leave commands in a bounded inbox and never wait for audio.
 
 pub(crate) mod approvals;
-mod authorize;
+pub(crate) mod authorize;
 mod barge_in;
 mod builder;
 mod config;
