@@ -66,9 +66,7 @@ impl SessionAgent {
         let agents = voice.executor().and_then(|executor| executor.authorizer()).cloned();
         let names: HashSet<Arc<str>> = tools.iter().map(|tool| tool.name().into()).collect();
         let policy = agents.map(|agents| -> Arc<MakePolicy> {
-            Arc::new(move |sessions| {
-                Arc::new(Both { agents: agents.clone(), tools: names.clone(), sessions })
-            })
+            Arc::new(move |sessions| Arc::new(Both::new(agents.clone(), names.clone(), sessions)))
         });
         let made = Self::new(name, instructions).with_tools(tools, policy);
         Ok(match description {

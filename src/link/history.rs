@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use antiphon_agent::{
     Message, Messages, Part, Role,
-    ledger::parked_output,
+    ledger::{parked_output, unanswered},
     message::{ToolRequest, ToolResponse},
     types::{JsonObject, ToolCall},
 };
@@ -16,8 +16,6 @@ use crate::{
     session::{HistoryLimits, Restored},
 };
 
-/// The output that a model is told of a call which has none.
-const UNANSWERED: &str = "nobody answered the call: whether the tool ran is not known";
 /// Bytes of text that are taken for one token.
 const BYTES_PER_TOKEN: usize = 4;
 
@@ -128,11 +126,11 @@ impl<'a> Outputs<'a> {
         let key = (&*request.name, request.id.as_deref().unwrap_or_default());
         let response = self.0.get_mut(&key).and_then(Vec::pop);
         let output = response.map(|response| response.output.clone().unwrap_or_default());
-        // One that waits for a person at the end of the conversation.
+        // One at the end of the conversation may have it itself.
         match output.or_else(|| parked_output(part).cloned()) {
             Some(Value::Object(output)) => output,
             Some(output) => JsonObject::from_iter([("output".to_owned(), output)]),
-            None => JsonObject::from_iter([("error".to_owned(), UNANSWERED.into())]),
+            None => JsonObject::from_iter([("error".to_owned(), unanswered(part).into())]),
         }
     }
 }
@@ -211,6 +209,21 @@ mod tests {
         let message = |role, text: &str| HistoryItem::Message { role, text: text.into() };
         let expected = [message(HistoryRole::User, "Look."), message(HistoryRole::Agent, "I see.")];
         assert_eq!(items, expected);
+    }
+
+    #[test]
+    fn what_is_done_beside_a_call_that_waits_is_told_as_done() {
+        let done = request("a").with_metadata_entry("pendingOutput", json!("noon"));
+        let asks = request("b").with_metadata_entry("interrupt", json!(true));
+        let items = told_of(vec![Message::new(Role::Model, vec![done, asks])]);
+        let outputs: Vec<_> = items
+            .iter()
+            .filter_map(|item| match item {
+                HistoryItem::Tool { response, .. } => Some(json!(response).to_string()),
+                _ => None,
+            })
+            .collect();
+        assert!(outputs[0].contains("noon") && outputs[1].contains("was not done"), "{outputs:?}");
     }
 
     #[test]

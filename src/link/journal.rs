@@ -1,9 +1,10 @@
 //! The journal of a run: turns of the session become turns of the agent's invocation.
 
 use std::{
+    collections::VecDeque,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use antiphon_agent::{
@@ -57,6 +58,10 @@ pub(super) struct AgentJournal {
     open: Option<OpenTurn>,
     /// Messages of turns that could not be committed.
     carried: Vec<Message>,
+    /// Turns that were handed over and of which nothing was told yet.
+    untold: VecDeque<u64>,
+    /// How long the store may take to write a turn.
+    patience: Duration,
     /// `None` once the end was told.
     ends: Option<Ends>,
     told: mpsc::Receiver<Told>,
@@ -81,6 +86,7 @@ impl AgentJournal {
         let (work, handed_over) = mpsc::channel(MAX_PENDING);
         // Two places more, for what could not even be sealed, and for the end of work that was left.
         let (teller, told) = mpsc::channel(MAX_PENDING + 2);
+        let patience = invocation.store_limit();
         let invocation = Arc::new(invocation);
         let keeper = Keeper { invocation: invocation.clone(), tip, told: teller.clone() };
         tokio::spawn(keeper.run(handed_over));
@@ -90,6 +96,8 @@ impl AgentJournal {
             dropped: 0,
             open: None,
             carried: Vec::new(),
+            untold: VecDeque::new(),
+            patience,
             ends: Some(Ends { invocation, work, told: teller }),
             told,
             stalled_since: None,
@@ -145,6 +153,7 @@ impl AgentJournal {
         let sealed = open.seal(outcome);
         let pending = Pending { turn, reason, error, sealed };
         place.send(Work::Turn(Box::new(pending)));
+        self.untold.push_back(turn);
     }
 
     fn begin_turn(&mut self) -> Result<(), RuntimeError> {
@@ -217,12 +226,31 @@ impl Journal for AgentJournal {
         self.is_left
     }
 
+    fn patience(&self) -> Duration {
+        self.patience
+    }
+
+    fn give_up(&mut self) -> Vec<Committed> {
+        let error = RuntimeError::new(
+            Status::Unavailable,
+            "the session ended before the store had written the turn",
+        );
+        self.untold.drain(..).map(|turn| lost(turn, &error, false)).collect()
+    }
+
     fn dropped(&self) -> u64 {
         self.dropped
     }
 
     fn poll_told(&mut self, cx: &mut Context<'_>) -> Poll<Option<Told>> {
-        self.told.poll_recv(cx)
+        let told = self.told.poll_recv(cx);
+        if let Poll::Ready(Some(Told::Committed(committed))) = &told
+            && let Some(at) = self.untold.iter().position(|turn| *turn == committed.turn)
+        {
+            // They are told in their order; those that were left behind together.
+            self.untold.drain(..=at);
+        }
+        told
     }
 }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use antiphon_agent::{
-    AgentFinishReason, AgentResult, Invocation, RuntimeError, SealedTurn, Settled,
+    AgentFinishReason, AgentResult, Invocation, RuntimeError, SealedTurn, Settled, TurnResult,
 };
 use tokio::sync::mpsc;
 
@@ -79,7 +79,7 @@ impl Keeper {
 
     async fn turn(&self, pending: Pending, behind: &mut Option<Behind>) {
         let Pending { turn, reason, error, sealed } = pending;
-        let Settled { end, error: unwritten, .. } = sealed.settle().await;
+        let Settled { mut end, error: mut unwritten, .. } = sealed.settle().await;
         if let (None, None, Some(behind)) = (&end.snapshot_id, &unwritten, behind) {
             // Its place is the row that stands for all that is left behind.
             behind.turn = turn;
@@ -88,6 +88,13 @@ impl Keeper {
                 Some(error) => Err(error),
             };
             return;
+        }
+        if end.snapshot_id.is_none() && unwritten.is_none() {
+            // It ended while the work was to be left behind, and that failed: nothing stands for it.
+            match self.write_again(reason).await {
+                Ok(again) => (end, unwritten) = (again.end, again.error),
+                Err(error) => unwritten = Some(error),
+            }
         }
         let parent_id = self.tip.id();
         if end.snapshot_id.is_some() {
@@ -107,6 +114,13 @@ impl Keeper {
             },
         };
         let _ = self.told.send(Told::Committed(committed)).await;
+    }
+
+    /// A snapshot of all that was said so far. Errs where a turn is open, whose snapshot will have it.
+    async fn write_again(&self, reason: AgentFinishReason) -> Result<Settled, RuntimeError> {
+        let turn = self.invocation.begin_turn()?;
+        let sealed = turn.seal(Ok(TurnResult { finish_reason: Some(reason) }));
+        Ok(sealed.settle().await)
     }
 
     async fn hang_up(&self, turn: u64) -> Option<Behind> {

@@ -99,7 +99,7 @@ impl Link for AgentLink {
         let policy = match agents {
             Some(agents) => {
                 let names = tools.iter().map(|tool| tool.name().into()).collect();
-                Some(Arc::new(Both { agents, tools: names, sessions: policy }) as _)
+                Some(Arc::new(Both::new(agents, names, policy)) as _)
             }
             None => policy,
         };

@@ -4,13 +4,84 @@ use std::{collections::HashSet, sync::Arc};
 
 use antiphon_agent::{Authorizer, CallContext, Denial, Verdict, types::ToolCall};
 
+use crate::session::authorize::Questions;
+
+/// Why a call is denied that both should have allowed in different words.
+const NARROWED: &str = "a call that somebody decides over cannot be narrowed by another policy";
+const ASKS_ELSE: &str = "a policy asks something else than was confirmed";
+
 /// Both policies: a call of the agent's tools must pass the agent's, and every call the session's,
-/// which sees what the first one left.
+/// which sees what the first one left. Neither undoes what the other wants: the stricter verdict
+/// stands, and where both are to be heard the caller confirms first and another person decides then.
 pub(super) struct Both {
-    pub(super) agents: Arc<dyn Authorizer>,
+    agents: Arc<dyn Authorizer>,
     /// The tools that the agent brought.
-    pub(super) tools: HashSet<Arc<str>>,
-    pub(super) sessions: Option<Arc<dyn Authorizer>>,
+    tools: HashSet<Arc<str>>,
+    sessions: Option<Arc<dyn Authorizer>>,
+    /// What the caller was asked before another person decides.
+    questions: Questions,
+}
+
+impl Both {
+    pub(super) fn new(
+        agents: Arc<dyn Authorizer>,
+        tools: HashSet<Arc<str>>,
+        sessions: Option<Arc<dyn Authorizer>>,
+    ) -> Self {
+        Self { agents, tools, sessions, questions: Questions::default() }
+    }
+
+    fn combined(
+        &self,
+        cx: &CallContext,
+        call: &ToolCall,
+        first: Verdict,
+        second: Verdict,
+    ) -> Verdict {
+        let deny = |reason| Verdict::Deny(Denial::private(reason));
+        match (first, second) {
+            (Verdict::Deny(denial), _) | (_, Verdict::Deny(denial)) => Verdict::Deny(denial),
+            (Verdict::Allow, other) | (other, Verdict::Allow) => other,
+            // The second one saw what the first one left.
+            (Verdict::AllowWith(_), Verdict::AllowWith(args)) => Verdict::AllowWith(args),
+            // A person is shown the model's arguments, and those run.
+            (Verdict::AllowWith(args), asks @ Verdict::Ask { .. })
+            | (asks @ Verdict::Ask { .. }, Verdict::AllowWith(args)) => {
+                if args == call.args {
+                    asks
+                } else {
+                    deny(NARROWED)
+                }
+            }
+            // Before the caller confirms it is the words that count; asked again, the executor
+            // compares the arguments with those that the model gave.
+            (Verdict::AllowWith(args), asks @ Verdict::Confirm { .. })
+            | (asks @ Verdict::Confirm { .. }, Verdict::AllowWith(args)) => {
+                if cx.confirmed && args != call.args { deny(NARROWED) } else { asks }
+            }
+            (Verdict::Confirm { read_back }, Verdict::Confirm { read_back: second }) => {
+                Verdict::Confirm { read_back: joined(read_back, second) }
+            }
+            (Verdict::Ask { reason }, Verdict::Ask { reason: second }) => {
+                Verdict::Ask { reason: joined(reason, second) }
+            }
+            (Verdict::Confirm { read_back }, Verdict::Ask { reason })
+            | (Verdict::Ask { reason }, Verdict::Confirm { read_back }) => {
+                if !cx.confirmed {
+                    self.questions.remember(&call.id, &read_back);
+                    return Verdict::Confirm { read_back };
+                }
+                // The executor does not compare the words of a call that another person decides
+                // over. One who has decided saw the call after the caller confirmed it.
+                match cx.approved || self.questions.was_asked(&call.id, &read_back) {
+                    true => Verdict::Ask { reason },
+                    false => deny(ASKS_ELSE),
+                }
+            }
+            // A kind of verdict that is not known here is none that allows.
+            _ => deny("a policy gave a verdict that is not known here"),
+        }
+    }
 }
 
 impl Authorizer for Both {
@@ -20,43 +91,107 @@ impl Authorizer for Both {
             false => Verdict::Allow,
         };
         let Some(sessions) = &self.sessions else { return first };
-        match first {
-            Verdict::Deny(_) => first,
-            Verdict::Allow => sessions.authorize_tool_call(cx, call),
+        let second = match &first {
+            Verdict::Deny(_) => return first,
             Verdict::AllowWith(args) => {
                 let narrowed = ToolCall { args: args.clone(), ..call.clone() };
-                match sessions.authorize_tool_call(cx, &narrowed) {
-                    Verdict::Allow => Verdict::AllowWith(args),
-                    // The executor would compare what was confirmed with what the model gave.
-                    Verdict::Confirm { .. } if cx.confirmed && narrowed != *call => {
-                        Verdict::Deny(Denial::private(
-                            "a confirmed call cannot have its arguments narrowed by another policy",
-                        ))
-                    }
-                    other => other,
-                }
+                sessions.authorize_tool_call(cx, &narrowed)
             }
-            Verdict::Confirm { read_back } => match sessions.authorize_tool_call(cx, call) {
-                Verdict::Deny(denial) => Verdict::Deny(denial),
-                Verdict::Confirm { read_back: second } if second != read_back => {
-                    Verdict::Confirm { read_back: format!("{read_back} {second}") }
-                }
-                Verdict::AllowWith(args) if cx.confirmed && args != call.args => {
-                    Verdict::Deny(Denial::private(
-                        "a confirmed call cannot have its arguments narrowed by another policy",
-                    ))
-                }
-                _ => Verdict::Confirm { read_back },
-            },
-            Verdict::Ask { reason } => match sessions.authorize_tool_call(cx, call) {
-                Verdict::Deny(denial) => Verdict::Deny(denial),
-                Verdict::AllowWith(args) if args != call.args => Verdict::Deny(Denial::private(
-                    "a call that a person decides over cannot be narrowed by another policy",
-                )),
-                _ => Verdict::Ask { reason },
-            },
-            // A kind of verdict that is not known here is none that allows.
-            other => other,
+            _ => sessions.authorize_tool_call(cx, call),
+        };
+        self.combined(cx, call, first, second)
+    }
+}
+
+fn joined(first: String, second: String) -> String {
+    if first == second { first } else { format!("{first} {second}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use antiphon_agent::{InMemory, types::JsonObject};
+    use serde_json::json;
+
+    use super::*;
+
+    /// A policy that says the same whatever it is told.
+    fn always(verdict: Verdict) -> Arc<dyn Authorizer> {
+        Arc::new(move |_: &CallContext, _: &ToolCall| verdict.clone())
+    }
+
+    /// One that is content once somebody has decided.
+    fn once(verdict: Verdict) -> Arc<dyn Authorizer> {
+        Arc::new(move |cx: &CallContext, _: &ToolCall| match cx.confirmed || cx.approved {
+            true => Verdict::Allow,
+            false => verdict.clone(),
+        })
+    }
+
+    fn both(agents: Arc<dyn Authorizer>, sessions: Arc<dyn Authorizer>) -> Both {
+        Both::new(agents, HashSet::from(["pay".into()]), Some(sessions))
+    }
+
+    fn amount(amount: u64) -> JsonObject {
+        JsonObject::from_iter([("amount".to_owned(), json!(amount))])
+    }
+
+    fn judged(both: &Both, confirmed: bool, approved: bool) -> Verdict {
+        let mut cx = CallContext::new("s", 1, Arc::new(InMemory::new()));
+        (cx.confirmed, cx.approved) = (confirmed, approved);
+        let call = ToolCall { id: "c1".into(), name: "pay".into(), args: amount(5000) };
+        both.authorize_tool_call(&cx, &call)
+    }
+
+    fn confirm() -> Verdict {
+        Verdict::Confirm { read_back: "Shall I?".into() }
+    }
+
+    fn ask() -> Verdict {
+        Verdict::Ask { reason: "money".into() }
+    }
+
+    #[test]
+    fn what_one_narrows_the_other_has_nobody_decide_over() {
+        let capped = Verdict::AllowWith(amount(100));
+        for (first, second) in [(capped.clone(), ask()), (ask(), capped.clone())] {
+            let both = both(always(first), always(second));
+            assert!(matches!(judged(&both, false, false), Verdict::Deny(_)));
+            assert!(matches!(judged(&both, false, true), Verdict::Deny(_)));
         }
+        let same = both(always(Verdict::AllowWith(amount(5000))), always(ask()));
+        assert_eq!(judged(&same, false, false), ask());
+        // The caller is asked, and the cap holds for what runs.
+        let capped = both(always(capped), once(confirm()));
+        assert_eq!(judged(&capped, false, false), confirm());
+        assert_eq!(judged(&capped, true, false), Verdict::AllowWith(amount(100)));
+    }
+
+    #[test]
+    fn who_confirms_does_not_decide_for_another_person() {
+        for (first, second) in [(confirm(), ask()), (ask(), confirm())] {
+            // They ask again in the same words, or are content with the answer.
+            for makes in [always, once] {
+                let (agents, sessions) = match &first {
+                    Verdict::Confirm { .. } => (makes(first.clone()), always(second.clone())),
+                    _ => (always(first.clone()), makes(second.clone())),
+                };
+                let both = both(agents, sessions);
+                assert_eq!(judged(&both, false, false), confirm());
+                assert_eq!(judged(&both, true, false), ask(), "{first:?} {second:?}");
+                assert_eq!(judged(&both, true, true), ask());
+            }
+        }
+        let other = both(always(confirm()), always(ask()));
+        assert!(matches!(judged(&other, true, false), Verdict::Deny(_)), "nobody was asked");
+    }
+
+    #[test]
+    fn two_questions_are_one() {
+        let second = Verdict::Confirm { read_back: "Really?".into() };
+        let both_ask = both(always(confirm()), always(second));
+        let words = Verdict::Confirm { read_back: "Shall I? Really?".into() };
+        assert_eq!(judged(&both_ask, false, false), words);
+        let asks = both(always(ask()), always(ask()));
+        assert_eq!(judged(&asks, false, false), ask());
     }
 }

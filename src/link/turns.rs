@@ -307,7 +307,8 @@ impl Turns {
             }
             EventKind::ApprovalRequested { approval, id, name, question, .. } => {
                 let call = self.call(event, id, name);
-                call.parked = Some(Parked { key: approval.clone(), question: question.clone() });
+                let (key, question) = (approval.clone(), question.clone());
+                call.parked = Some(Parked { key, question, is_over: false });
                 call.verdict = Some(Judged::Parked);
             }
             EventKind::ApprovalSettled { approval, name, args, outcome, output, .. } => {
@@ -393,7 +394,7 @@ impl Turns {
     /// The instant that [`Turns::deadline`] named is reached.
     pub(super) fn timeout(&mut self, now: Instant) {
         if self.settle_at.is_some_and(|at| at <= now) {
-            let error = if self.phase == Phase::Answered { self.failure_of_turn() } else { None };
+            let error = self.failure_if_answered();
             let goes_on = self.phase == Phase::Going;
             self.commit(error);
             if goes_on {
@@ -405,7 +406,8 @@ impl Turns {
     fn begin_turn(&mut self, number: u64) {
         // Words that got no answer are part of the next turn, which answers them.
         if matches!(self.phase, Phase::Interrupted | Phase::Answered) {
-            self.commit(None);
+            let error = self.failure_if_answered();
+            self.commit(error);
         }
         self.number = number;
         self.phase = Phase::Going;
@@ -537,6 +539,11 @@ impl Turns {
         };
     }
 
+    /// Why a turn failed that is over but for the user's words.
+    fn failure_if_answered(&mut self) -> Option<RuntimeError> {
+        if self.phase == Phase::Answered { self.failure_of_turn() } else { None }
+    }
+
     /// Why a turn failed, if it did: its last reply did, or something went wrong at the provider and
     /// the agent said nothing.
     fn failure_of_turn(&mut self) -> Option<RuntimeError> {
@@ -589,7 +596,7 @@ impl Turns {
                 | EndReason::StoreFailed { .. },
             ) => Some(RuntimeError::new(Status::Unavailable, reason.to_string())),
             (Phase::Going, _) => Some(RuntimeError::Cancelled(reason.to_string())),
-            _ => None,
+            _ => self.failure_if_answered(),
         };
         self.commit(error);
     }
@@ -617,6 +624,7 @@ impl Turns {
         if let Some(said) = first_said {
             said.latency_ms = latency_ms;
         }
+        close_settled(&mut complete);
         let waits = complete.iter().any(Entry::waits);
         let reason = match reason {
             AgentFinishReason::Stop if waits => AgentFinishReason::Interrupted,
@@ -633,8 +641,9 @@ impl Entry {
         !matches!(&self.content, Content::Call(call) if call.output.is_none())
     }
 
+    /// Whether it waits for a person when its turn is over.
     fn waits(&self) -> bool {
-        matches!(&self.content, Content::Call(call) if call.parked.is_some())
+        matches!(&self.content, Content::Call(call) if call.waits())
     }
 
     fn runs(&self) -> bool {
@@ -643,8 +652,30 @@ impl Entry {
 }
 
 impl Call {
+    fn waits(&self) -> bool {
+        self.parked.as_ref().is_some_and(|parked| !parked.is_over)
+    }
+
     fn has_succeeded(&self) -> bool {
         matches!(&self.output, Some(done) if done.outcome == Outcome::Success)
+    }
+}
+
+/// Calls that were decided over before their turn was: they do not wait at its end.
+fn close_settled(entries: &mut [Entry]) {
+    let keys: Vec<_> = entries
+        .iter()
+        .filter_map(|entry| match &entry.content {
+            Content::Settled(settled) => Some(settled.key.clone()),
+            _ => None,
+        })
+        .collect();
+    for entry in entries {
+        if let Content::Call(call) = &mut entry.content
+            && let Some(parked) = &mut call.parked
+        {
+            parked.is_over = keys.contains(&parked.key);
+        }
     }
 }
 

@@ -18,11 +18,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::{
     sync::{Notify, oneshot},
-    task::JoinSet,
+    task::{AbortHandle, JoinSet},
 };
 
 use super::{
-    AgentSession,
+    AgentSession, SendError,
     engine::{HostCommand, frame_untrusted},
     shared::Shared,
 };
@@ -42,18 +42,33 @@ pub(crate) struct Waiting {
 /// Attends to the calls of a run that wait for a person.
 pub(crate) struct Desk {
     waiting: Waiting,
-    executor: Mutex<ToolExecutor>,
+    speaking: Mutex<Speaking>,
+    /// As all sessions share it.
     memory: Arc<dyn Memory>,
+    /// As the tools of this one see it.
+    scoped: Arc<dyn Memory>,
     shared: Weak<Shared>,
     session_id: Arc<str>,
     parked: Mutex<BTreeMap<Arc<str>, Parked>>,
     changed: Notify,
     tasks: Mutex<Option<JoinSet<()>>>,
+    /// The task that looks at calls, among them.
+    attends: Mutex<Option<AbortHandle>>,
 }
 
-#[derive(Clone, Copy, Default)]
+/// Whose tools run.
+#[derive(Clone)]
+pub(crate) struct Speaking {
+    /// The agent that has the conversation; `None`: the session's own.
+    pub(crate) agent: Option<Arc<str>>,
+    pub(crate) executor: Arc<ToolExecutor>,
+}
+
+#[derive(Clone, Default)]
 struct Parked {
     looks: u32,
+    /// With whose tools the call was made; `None`: before this run.
+    executor: Option<Arc<ToolExecutor>>,
 }
 
 /// How a call ended that had waited for a person.
@@ -68,34 +83,37 @@ pub(crate) struct Settled {
 
 impl Desk {
     /// Begins to attend, also to the calls that wait from before.
-    pub(crate) fn open(
-        waiting: Waiting,
-        executor: ToolExecutor,
-        shared: &Arc<Shared>,
-    ) -> Arc<Self> {
+    pub(crate) fn open(waiting: Waiting, speaking: Speaking, shared: &Arc<Shared>) -> Arc<Self> {
         let desk = Arc::new(Self {
             waiting,
-            executor: Mutex::new(executor),
+            speaking: Mutex::new(speaking),
             memory: shared.memory.clone(),
+            scoped: shared.scoped_memory(),
             session_id: shared.session_id(),
             shared: Arc::downgrade(shared),
             parked: Mutex::default(),
             changed: Notify::new(),
             tasks: Mutex::new(Some(JoinSet::new())),
+            attends: Mutex::default(),
         });
         let attending = desk.clone();
-        desk.spawn(async move { attending.attend().await });
+        let attends = desk.spawn(async move { attending.attend().await });
+        *lock(&desk.attends) = attends;
         desk
     }
 
     /// Another agent's tools run from now on.
-    pub(crate) fn set_executor(&self, executor: ToolExecutor) {
-        *lock(&self.executor) = executor;
+    pub(crate) fn hand_over(&self, to: Speaking) {
+        *lock(&self.speaking) = to;
     }
 
-    /// A call of the session was parked.
-    pub(crate) fn parked(&self, record: &CallRecord) {
-        lock(&self.parked).insert(record.key.clone(), Parked::default());
+    /// A call of the session was parked, of this executor's.
+    pub(crate) fn parked(&self, record: &CallRecord, executor: &Arc<ToolExecutor>) {
+        self.attend_to(record, Some(executor.clone()));
+    }
+
+    fn attend_to(&self, record: &CallRecord, executor: Option<Arc<ToolExecutor>>) {
+        lock(&self.parked).insert(record.key.clone(), Parked { looks: 0, executor });
         self.changed.notify_one();
     }
 
@@ -112,10 +130,7 @@ impl Desk {
         self.spawn(async move {
             let Waiting { approvals, context } = &desk.waiting;
             let result = match approves {
-                true => {
-                    let (memory, tools) = (desk.memory.clone(), lock(&desk.executor).clone());
-                    approvals.approve(context, &key, answer, &tools, memory).await
-                }
+                true => desk.approve(&key, answer).await,
                 false => approvals.deny(context, &key, answer).await,
             };
             desk.changed.notify_one();
@@ -125,15 +140,46 @@ impl Desk {
         decided.await.unwrap_or_else(|_| Err(over().into()))
     }
 
+    async fn approve(&self, key: &Arc<str>, answer: Answer) -> Result<CallRecord, ApprovalError> {
+        let Waiting { approvals, context } = &self.waiting;
+        let record = approvals.call(context, key).await?;
+        let tools = self.tools_of(&record)?;
+        if record.session_id == self.session_id {
+            let approvals = approvals.clone().scoped_memory();
+            return approvals.approve(context, key, answer, &tools, self.scoped.clone()).await;
+        }
+        approvals.approve(context, key, answer, &tools, self.memory.clone()).await
+    }
+
+    /// The tools of the agent that asked for the call: no other agent's by the same name run.
+    fn tools_of(&self, record: &CallRecord) -> Result<Arc<ToolExecutor>, ApprovalError> {
+        let parked = lock(&self.parked).get(&record.key).and_then(|it| it.executor.clone());
+        if let Some(executor) = parked {
+            return Ok(executor);
+        }
+        let speaker = record.approval.as_ref().and_then(|approval| approval.speaker.clone());
+        let speaking = lock(&self.speaking).clone();
+        if speaking.agent == speaker {
+            return Ok(speaking.executor);
+        }
+        let agent = speaker.unwrap_or_else(|| record.agent.clone());
+        Err(ApprovalError::AnotherAgent { key: record.key.clone(), agent })
+    }
+
     /// Ends all that is at work, without waiting for it.
     pub(crate) fn abort(&self) {
         drop(lock(&self.tasks).take());
     }
 
-    /// The run is over: nobody attends any more.
-    pub(crate) async fn close(&self) {
+    /// The run is over: nobody attends any more. Tools of calls that were approved have so long to end.
+    pub(crate) async fn close(&self, within: Duration) {
+        if let Some(attends) = lock(&self.attends).take() {
+            attends.abort();
+        }
         let tasks = lock(&self.tasks).take();
         if let Some(mut tasks) = tasks {
+            let all_ended = async { while tasks.join_next().await.is_some() {} };
+            let _ = tokio::time::timeout(within, all_ended).await;
             tasks.shutdown().await;
         }
         let parked: Vec<_> = std::mem::take(&mut *lock(&self.parked)).into_keys().collect();
@@ -145,26 +191,29 @@ impl Desk {
         }
     }
 
-    fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        if let Some(tasks) = &mut *lock(&self.tasks) {
-            while tasks.try_join_next().is_some() {}
-            tasks.spawn(work);
-        }
+    fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) -> Option<AbortHandle> {
+        let mut tasks = lock(&self.tasks);
+        let tasks = tasks.as_mut()?;
+        while tasks.try_join_next().is_some() {}
+        Some(tasks.spawn(work))
     }
 
     async fn attend(&self) {
         let Waiting { approvals, context } = &self.waiting;
-        match approvals.unsettled(context, Some(&self.session_id)).await {
-            Ok(calls) => {
-                for record in calls {
-                    if approvals.is_told(context, &record.key) {
-                        continue;
+        loop {
+            match approvals.unsettled(context, Some(&self.session_id)).await {
+                Ok(calls) => {
+                    // Those of other branches are for whoever goes on with these.
+                    let ours = calls.iter().filter(|it| approvals.is_awaited(context, &it.key));
+                    for record in ours {
+                        let _ = approvals.attend(context, &record.key, Some(ATTENDED)).await;
+                        self.attend_to(record, None);
                     }
-                    let _ = approvals.attend(context, &record.key, Some(ATTENDED)).await;
-                    self.parked(&record);
+                    break;
                 }
+                Err(error) => tracing::warn!(%error, "the calls that wait could not be read"),
             }
-            Err(error) => tracing::warn!(%error, "the calls that wait could not be read"),
+            tokio::time::sleep(LOOK).await;
         }
         loop {
             let idle = lock(&self.parked).is_empty();
@@ -184,9 +233,17 @@ impl Desk {
         let Waiting { approvals, context } = &self.waiting;
         match approvals.call(context, key).await {
             Ok(record) if matches!(record.state, CallState::Ended { .. }) => {
-                lock(&self.parked).remove(key);
                 approvals.note(context, &record);
-                self.tell(record);
+                match self.tell(&record) {
+                    Ok(()) => drop(lock(&self.parked).remove(key)),
+                    // Too much is under way: at the next look.
+                    Err(SendError::QueueFull) => {}
+                    // Nobody is there any more whom this session could tell.
+                    Err(_) => {
+                        lock(&self.parked).remove(key);
+                        let _ = approvals.attend(context, key, None).await;
+                    }
+                }
             }
             Ok(_) => {
                 let looks = lock(&self.parked).get_mut(key).map_or(0, |parked| {
@@ -202,18 +259,17 @@ impl Desk {
         }
     }
 
-    fn tell(&self, record: CallRecord) {
-        let Some(shared) = self.shared.upgrade() else { return };
+    fn tell(&self, record: &CallRecord) -> Result<(), SendError> {
+        let shared = self.shared.upgrade().ok_or(SendError::NotActive)?;
         let mut nonce = [0u8; 8];
         // Without randomness the frame still stands; its end could be guessed.
         let _ = getrandom::fill(&mut nonce);
         let settled = Settled {
-            framed: framed(&record, u64::from_le_bytes(nonce)),
-            words: words(&record, &lock(&self.executor)),
-            record: Box::new(record),
+            framed: framed(record, u64::from_le_bytes(nonce)),
+            words: words(record, &lock(&self.speaking).executor),
+            record: Box::new(record.clone()),
         };
-        // An error says that the session is over: whoever goes on with it is told.
-        let _ = shared.send(HostCommand::Settled(settled), |_| Ok(()));
+        shared.send(HostCommand::Settled(settled), |_| Ok(()))
     }
 }
 
@@ -223,7 +279,10 @@ impl AgentSession {
     /// the call once it has its outcome; dropping the future changes nothing.
     ///
     /// Calls of the agent's other sessions, and of before a restart, are approved in the same way, or by
-    /// [`Approvals`] without a session.
+    /// [`Approvals`] without a session. A call of another session runs outside of this one, and its
+    /// outcome stands in the history of its own. A call runs with the tools of the agent that asked for
+    /// it: where the conversation was handed over and that one does not have it any more, one of before a
+    /// restart is refused as [`ApprovalError::AnotherAgent`].
     ///
     /// [`EventKind::ApprovalRequested`]: super::EventKind::ApprovalRequested
     /// [`EventKind::ApprovalSettled`]: super::EventKind::ApprovalSettled

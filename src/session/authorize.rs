@@ -78,7 +78,7 @@ impl PolicyThenHook {
 }
 
 impl Questions {
-    fn remember(&self, id: &Arc<str>, read_back: &str) {
+    pub(crate) fn remember(&self, id: &Arc<str>, read_back: &str) {
         let mut asked = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         asked.retain(|(known, _)| known != id);
         if asked.len() == MAX_QUESTIONS {
@@ -87,7 +87,7 @@ impl Questions {
         asked.push_back((id.clone(), read_back.to_owned()));
     }
 
-    fn was_asked(&self, id: &Arc<str>, read_back: &str) -> bool {
+    pub(crate) fn was_asked(&self, id: &Arc<str>, read_back: &str) -> bool {
         let asked = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         asked.iter().any(|(known, words)| known == id && words == read_back)
     }

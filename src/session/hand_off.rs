@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use super::{
     AgentSession, SendError, WeakAgentSession,
+    approvals::Speaking,
     engine::{HandOff, HostCommand, Persona},
 };
 
@@ -174,7 +175,8 @@ impl AgentSession {
         executor: ToolExecutor,
     ) -> Result<(), SendError> {
         let number = self.shared.new_number();
-        self.shared.leave_executor(number, executor);
+        let executor = Arc::new(executor);
+        self.shared.leave_executor(number, Speaking { agent: to.clone(), executor });
         let has_tools = persona.as_ref().is_some_and(|persona| !persona.tools.is_empty());
         let replaces = self.shared.reconnect.max_attempts > 0;
         let command = HostCommand::HandOff(HandOff { number, to, persona, speaks });

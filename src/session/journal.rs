@@ -126,6 +126,13 @@ pub(crate) trait Journal: Send {
     /// Whether the caller hung up on work: its end is worth waiting for.
     fn is_left(&self) -> bool;
 
+    /// How long the store may take to write a turn.
+    fn patience(&self) -> Duration;
+
+    /// The turns that ended and of which nothing was told yet, as ones that are not on disk: nobody
+    /// waits for them any more.
+    fn give_up(&mut self) -> Vec<Committed>;
+
     /// Chunks for which the client of the agent was too slow.
     fn dropped(&self) -> u64;
 

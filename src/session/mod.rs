@@ -4,7 +4,7 @@
 //! results in and out of it. Handles leave commands in a bounded inbox and never wait for audio.
 
 pub(crate) mod approvals;
-mod authorize;
+pub(crate) mod authorize;
 mod barge_in;
 mod builder;
 mod config;
@@ -47,7 +47,7 @@ use tokio::sync::oneshot;
 
 pub(crate) use self::hand_off::MakePolicy;
 use self::{
-    approvals::Desk,
+    approvals::{Desk, Speaking},
     authorize::PolicyThenHook,
     driver::{Driver, Start},
     engine::{EngineConfig, HostCommand, LifetimeConfig, NamedProvider, frame_untrusted},
@@ -183,7 +183,8 @@ impl AgentSession {
         self.shared.set_recording_file(recording.as_ref().map(|file| file.path.clone()));
         let shared = self.shared.clone();
         let journal = conversation.map(|conversation| conversation.journal(&capabilities));
-        let desk = waiting.flatten().map(|waiting| Desk::open(waiting, executor.clone(), &shared));
+        let own = Speaking { agent: None, executor: Arc::new(executor.clone()) };
+        let desk = waiting.flatten().map(|waiting| Desk::open(waiting, own, &shared));
         shared.set_desk(desk.clone());
         let start = Start {
             shared,
@@ -437,13 +438,15 @@ impl AgentSession {
         self.send(HostCommand::CancelTool { id: id.into() })
     }
 
-    /// Replaces the instructions, for this connection and those that replace it.
+    /// Replaces the instructions of the session's own agent, for this connection and those that replace
+    /// it. While another agent has the conversation they wait until it is handed back.
     pub fn update_instructions(&self, instructions: impl Into<String>) -> Result<(), SendError> {
         let command = LiveCommand::UpdateInstructions(String::new());
         self.send_able(HostCommand::UpdateInstructions(instructions.into()), &command)
     }
 
-    /// Declares the registry's tools again, with these of the host's beside them.
+    /// Declares the registry's tools again, with these of the host's beside them: to the session's own
+    /// agent, and so once the conversation is handed back where another has it.
     pub fn update_tools(&self, host_tools: Vec<ToolDefinition>) -> Result<(), SendError> {
         self.executor(&host_tools).map_err(|error| SendError::Invalid(error.to_string()))?;
         let all: Arc<[ToolDefinition]> = self.all_tools(&host_tools).into();

@@ -22,7 +22,7 @@ use super::{
     AgentSession, BargeIn, Callbacks, EndReason, EndRecord, LifecycleHooks, MemoryScope,
     ReconnectPolicy, SendError, SessionContext, SessionEvent, SessionLimits, SessionState,
     SessionStats, StartError,
-    approvals::{ATTENDED, Desk},
+    approvals::{ATTENDED, Desk, Speaking},
     engine::HostCommand,
     fallback::Candidate,
     feed::Feed,
@@ -59,7 +59,7 @@ pub(crate) struct Shared {
     pub(crate) whole_outputs: Arc<WholeOutputs>,
     pub(crate) team: Team,
     /// What runs the tools of agents that the conversation is about to go over to, by number.
-    executors: Mutex<Vec<(u64, Arc<ToolExecutor>)>>,
+    executors: Mutex<Vec<(u64, Speaking)>>,
     /// The tools that the host answers itself, while the session's own agent has the conversation.
     host_tools: Mutex<Vec<ToolDefinition>>,
     /// Changes only where a start resumes a snapshot, which says whose session it is.
@@ -253,20 +253,20 @@ impl Shared {
     }
 
     /// Leaves what runs an agent's tools for the session's task.
-    pub(crate) fn leave_executor(&self, number: u64, executor: ToolExecutor) {
+    pub(crate) fn leave_executor(&self, number: u64, speaking: Speaking) {
         let mut waiting = lock(&self.executors);
         if waiting.len() == MAX_HAND_OFFS {
             waiting.remove(0);
         }
-        waiting.push((number, Arc::new(executor)));
+        waiting.push((number, speaking));
     }
 
     /// What was left under this number; what was left before is of no use any more.
-    pub(crate) fn take_executor(&self, number: u64) -> Option<Arc<ToolExecutor>> {
+    pub(crate) fn take_executor(&self, number: u64) -> Option<Speaking> {
         let mut waiting = lock(&self.executors);
         let taken = waiting.iter().find(|(known, _)| *known == number).cloned();
         waiting.retain(|(known, _)| *known > number);
-        taken.map(|(_, executor)| executor)
+        taken.map(|(_, speaking)| speaking)
     }
 
     /// Begins a run, unless one is on.

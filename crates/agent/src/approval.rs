@@ -42,9 +42,10 @@ use crate::{
     Invoke, Memory, Outcome, Parking, Refused, RunContext, RuntimeError, ScopedMemory,
     ToolExecutor, TurnResult,
     agent::WallClock,
+    executor::Claimed,
     ledger::{
-        Account, AskedBy, CallChange, CallLedger, CallRecord, CallState, Decision, Keeper, Lost,
-        canonical_hash, later,
+        Account, AskedBy, CallChange, CallLedger, CallRecord, CallState, Decision, Hold, Keeper,
+        Lease, Lost, canonical_hash, later,
     },
     store::SessionStore,
 };
@@ -59,8 +60,11 @@ pub struct Approvals {
     /// Only its calls; all, where it is not said.
     agent: Option<Arc<str>>,
     clock: WallClock,
-    /// An outcome that nobody tells becomes a snapshot. Not within an invocation, which tells it.
-    delivers: bool,
+    /// The session of an invocation, which tells the outcomes of its calls itself. Others that nobody
+    /// tells become snapshots.
+    within: Option<Arc<str>>,
+    /// The memory that is handed over is as tools see it.
+    scoped: bool,
 }
 
 /// What a person says to a call.
@@ -186,7 +190,13 @@ impl Approvals {
         if store.call_ledger().is_none() {
             return Err(ApprovalError::Unsupported);
         }
-        Ok(Self { store, agent: None, clock: Arc::new(Timestamp::now), delivers: true })
+        Ok(Self {
+            store,
+            agent: None,
+            clock: Arc::new(Timestamp::now),
+            within: None,
+            scoped: false,
+        })
     }
 
     /// Only calls of this agent; others are refused.
@@ -198,6 +208,13 @@ impl Approvals {
     /// Tells the time of day, in the place of the system's clock.
     pub fn clock(mut self, clock: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
         self.clock = Arc::new(clock);
+        self
+    }
+
+    /// Hands tools the memory that [`Approvals::approve`] is given as it is. Default: they see the part
+    /// of the call's session, as the other tools of an agent do.
+    pub fn scoped_memory(mut self) -> Self {
+        self.scoped = true;
         self
     }
 
@@ -233,6 +250,12 @@ impl Approvals {
     /// Whether the history that the invocation of `cx` began with tells of the outcome of this call.
     pub fn is_told(&self, cx: &InvocationContext, key: &str) -> bool {
         cx.account().is_some_and(|account| account.tells_of(key))
+    }
+
+    /// Whether this call waited, or ran, when the invocation of `cx` began, and had been asked for in
+    /// the conversation that it goes on with. Another branch of the session is not to tell its outcome.
+    pub fn is_awaited(&self, cx: &InvocationContext, key: &str) -> bool {
+        cx.account().is_some_and(|account| account.awaits(key))
     }
 
     /// A call that waits for a person, or did.
@@ -301,11 +324,16 @@ impl Approvals {
         memory: Arc<dyn Memory>,
     ) -> Result<CallRecord, ApprovalError> {
         let session = record.session_id.clone();
-        let memory: Arc<dyn Memory> =
-            Arc::new(ScopedMemory::of_tenant(memory, cx.scope(), &session));
+        let memory: Arc<dyn Memory> = match self.scoped {
+            true => memory,
+            false => Arc::new(ScopedMemory::of_tenant(memory, cx.scope(), &session)),
+        };
+        // What belongs to another session is none of the business of this one: neither its state nor
+        // its account.
         let cx = match cx.account() {
-            Some(_) => cx.clone(),
-            None => {
+            Some(account) if *account.session_id() == session => cx.clone(),
+            _ => {
+                let cx = cx.outside();
                 let keeper = Keeper {
                     agent: record.agent.clone(),
                     session_id: session.clone(),
@@ -313,12 +341,13 @@ impl Approvals {
                     limit: STORE_LIMIT,
                 };
                 let tip = record.parent_id.clone();
-                let account = Account::new(&self.store, cx, keeper, tip, Lost::default());
-                cx.clone().with_account(account)
+                let account = Account::new(&self.store, &cx, keeper, tip, Lost::default());
+                cx.with_account(account)
             }
         };
         let mut context = CallContext::new(session.clone(), record.turn, memory.clone());
         (context.approved, context.waited) = (true, true);
+        context.confirmed = record.approval.as_ref().is_some_and(|approval| approval.confirmed);
         context.invocation = cx.clone();
         let request = ToolCallRequest {
             id: record.call_id.clone(),
@@ -334,8 +363,7 @@ impl Approvals {
             Admission::Run(admitted) if admitted.call().args == record.arguments => {
                 let asked_by = record.approval.as_ref().map(|approval| approval.asked_by);
                 let told = decision.answer.clone().unwrap_or(Value::Bool(true));
-                let running = CallState::Running { since: (self.clock)() };
-                let claimed = self.decide(&cx, &record.key, &running, Some(decision)).await?;
+                let claimed = self.take(&cx, &record.key, decision).await?;
                 let cancelled = cx.cancellation().child_token();
                 let mut run = RunContext::new(session, record.turn, memory, cancelled)
                     .with_invocation(cx.clone())
@@ -380,7 +408,8 @@ impl Approvals {
         let now = (self.clock)();
         let attended = record.approval.as_ref().and_then(|approval| approval.attended_until);
         let over = matches!(record.state, CallState::Ended { .. }) && !record.settled;
-        if !self.delivers || !over || attended.is_some_and(|until| until > now) {
+        let within = self.within.as_ref() == Some(&record.session_id);
+        if within || !over || attended.is_some_and(|until| until > now) {
             return Ok(record);
         }
         if let Err(error) = self.append_outcome(cx, &record).await {
@@ -466,9 +495,10 @@ impl Approvals {
 
     /// Over the calls of the store of an invocation.
     pub(crate) fn of_account(account: &Arc<Account>) -> Result<Self, ApprovalError> {
+        let within = Some(account.session_id().clone());
         let account = account.clone();
         let approvals = Self::new(account.store().clone())?.clock(move || account.now());
-        Ok(Self { delivers: false, ..approvals })
+        Ok(Self { within, ..approvals })
     }
 
     /// Takes a call for somebody who approves it and is going to run it.
@@ -477,10 +507,22 @@ impl Approvals {
         cx: &InvocationContext,
         key: &str,
         by: Option<Arc<str>>,
-    ) -> Result<CallRecord, ApprovalError> {
-        let decision = self.decision(Answer { by, ..Answer::default() }, true);
-        let running = CallState::Running { since: (self.clock)() };
-        self.decide(cx, key, &running, Some(decision)).await
+    ) -> Result<Claimed, ApprovalError> {
+        self.take(cx, key, self.decision(Answer { by, ..Answer::default() }, true)).await
+    }
+
+    async fn take(
+        &self,
+        cx: &InvocationContext,
+        key: &str,
+        decision: Decision,
+    ) -> Result<Claimed, ApprovalError> {
+        let now = (self.clock)();
+        // Before the record says so.
+        let hold = Arc::new(Hold::new(key.into()));
+        let running = CallState::Running { since: now, lease: Some(Lease::new(now)) };
+        let record = self.decide(cx, key, &running, Some(decision)).await?;
+        Ok(Claimed { record, hold })
     }
 
     /// Somebody gave the output of a call in the place of its tool.

@@ -132,6 +132,11 @@ impl InvocationContext {
         self
     }
 
+    /// The same caller, outside of the session that the call runs in.
+    pub(crate) fn outside(&self) -> Self {
+        Self { session: None, turn: None, account: None, ..self.clone() }
+    }
+
     /// The same call, but neither its deadline nor its cancellation: for writes that must land and
     /// work that goes on.
     pub fn uncancelled(&self) -> Self {

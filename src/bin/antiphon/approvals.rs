@@ -158,7 +158,7 @@ fn in_words(call: &CallRecord) -> String {
             let until = call.approval.as_ref().and_then(|approval| approval.expires_at);
             until.map_or_else(|| "waits".to_owned(), |until| format!("waits until {until:.0}"))
         }
-        CallState::Running { since } => format!("runs since {since:.0}"),
+        CallState::Running { since, .. } => format!("runs since {since:.0}"),
         CallState::Ended { outcome, output, .. } => {
             format!("{}: {output}", json!(outcome).as_str().unwrap_or_default())
         }

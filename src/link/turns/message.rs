@@ -46,8 +46,8 @@ use crate::session::journal::UtteranceNote;
 /// | `confidence`, `error_ms` | how that is known: see [`Heard`](crate::session::Heard) |
 /// | `latency_ms` | on the first words of a turn: from the end of the user's speech to the first sound |
 ///
-/// A call that waits for a person is asked for by the last message of its turn, without an output; see
-/// [`LEDGER`]. On a part that asks for a tool: `verdict` (`allow`, `allow_with`, `deny`, `confirmed`,
+/// A call that waits for a person is asked for by the last message of its turn, without an output, unless
+/// it was decided over before the turn ended; see [`LEDGER`]. On a part that asks for a tool: `verdict` (`allow`, `allow_with`, `deny`, `confirmed`,
 /// `not_confirmed`, `ask`; missing where nobody was asked) and `args`, the arguments that were approved, where
 /// they are others. On a part with a tool's output: `outcome`, how the call ended (see
 /// [`Outcome`](antiphon_agent::Outcome)), and `took_ms`, how long it ran. On a text part that nobody
@@ -85,6 +85,8 @@ pub(in crate::link) struct Parked {
     /// The key of its record.
     pub(in crate::link) key: Arc<str>,
     pub(in crate::link) question: Value,
+    /// It was decided over within its turn, which tells the outcome, too.
+    pub(in crate::link) is_over: bool,
 }
 
 /// How a call ended that had waited for a person.
@@ -107,9 +109,7 @@ pub(super) fn messages(entries: Vec<Entry>, usage: Option<Usage>) -> Vec<Message
     let mut messages = Vec::with_capacity(entries.len() + 1);
     let mut round: Vec<(JsonObject, Speaker, Call)> = Vec::new();
     // They end the turn, so that a client of the agent can resume it there.
-    let waits =
-        |entry: &Entry| matches!(&entry.content, Content::Call(call) if call.parked.is_some());
-    let (parked, entries): (Vec<_>, Vec<_>) = entries.into_iter().partition(waits);
+    let (parked, entries): (Vec<_>, Vec<_>) = entries.into_iter().partition(Entry::waits);
     for entry in entries {
         let (place, speaker) = (place(&entry), entry.speaker);
         match entry.content {
@@ -225,7 +225,7 @@ fn round_messages(round: &mut Vec<(JsonObject, Speaker, Call)>, messages: &mut V
     spoken_by(&mut asked_at, speaker);
     let (mut requests, mut outputs) = (Vec::new(), Vec::new());
     for (_, _, call) in round.drain(..) {
-        let Call { id, name, input, approved, verdict, output, .. } = call;
+        let Call { id, name, input, approved, verdict, output, parked, .. } = call;
         let mut noted = JsonObject::new();
         insert(&mut noted, "verdict", verdict.and_then(name_of));
         insert(&mut noted, "args", approved.map(Value::Object));
@@ -235,8 +235,14 @@ fn round_messages(round: &mut Vec<(JsonObject, Speaker, Call)>, messages: &mut V
         let mut noted = JsonObject::new();
         noted.insert("outcome".into(), json!(outcome));
         insert(&mut noted, "took_ms", took_ms);
-        outputs
-            .push(with_note(Part::tool_response(name, Some(id), Value::Object(response)), noted));
+        let output = Part::tool_response(name, Some(id), Value::Object(response));
+        let output = match parked {
+            Some(Parked { key, .. }) => {
+                output.with_metadata_entry(LEDGER, json!({ "key": key, "outcome": "waiting" }))
+            }
+            None => output,
+        };
+        outputs.push(with_note(output, noted));
     }
     messages.push(Message::new(Role::Model, requests).with_metadata(voice(asked_at)));
     messages.push(Message::new(Role::Tool, outputs).with_metadata(voice(answered_at)));

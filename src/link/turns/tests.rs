@@ -1,6 +1,6 @@
 use std::collections::HashSet;
 
-use antiphon_agent::{Part, Role};
+use antiphon_agent::{Part, Role, ledger::LEDGER};
 use proptest::prelude::*;
 
 use super::*;
@@ -317,6 +317,71 @@ fn a_turn_to_which_the_provider_failed_to_answer_failed() {
     assert_eq!(told.turns.poll().unwrap().error.unwrap().status(), Status::Unavailable);
     told.user(2, "Hi.").tell(2, error()).agent(2, "Hello.").finished(2);
     assert!(told.turns.poll().unwrap().error.is_none());
+}
+
+#[test]
+fn a_turn_that_failed_says_so_whatever_comes_before_its_words() {
+    let failed = || Note::ReplyDone { outcome: Some(ReplyOutcome::Failed), usage: None };
+    // The user's words are missing, and the user speaks again.
+    let mut told = Told::new();
+    told.agent(1, "It is").note(1, failed()).finished(1).user(2, "Hello?");
+    let commit = told.turns.poll().unwrap();
+    assert_eq!(commit.reason, AgentFinishReason::Failed);
+    assert_eq!(commit.error.unwrap().status(), Status::Unavailable);
+    // Or the session ends.
+    let mut told = Told::new();
+    told.agent(1, "It is").note(1, failed()).finished(1).end(1, EndReason::Stopped);
+    assert_eq!(told.turns.poll().unwrap().reason, AgentFinishReason::Failed);
+}
+
+#[test]
+fn a_call_that_is_decided_over_within_its_turn_does_not_wait_at_its_end() {
+    let (approval, name): (Arc<str>, Arc<str>) = ("key".into(), "clock".into());
+    let requested = EventKind::ApprovalRequested {
+        approval: approval.clone(),
+        id: "c1".into(),
+        name: name.clone(),
+        args: JsonObject::new(),
+        question: json!({ "reason": "money" }),
+        expires_at: None,
+    };
+    let settled = EventKind::ApprovalSettled {
+        approval,
+        id: "c1".into(),
+        name,
+        args: JsonObject::new(),
+        outcome: Outcome::Success,
+        output: json!({ "time": "5 pm" }),
+        by: None,
+    };
+    let mut told = Told::new();
+    told.user(1, "What time is it?").tell(1, requested.clone());
+    told.output(1, "c1", Outcome::Paused).tell(1, settled.clone());
+    told.agent(1, "I asked for approval.").finished(1);
+    let commit = told.turns.poll().unwrap();
+    assert_eq!(commit.reason, AgentFinishReason::Stop);
+    let expected = [
+        "user What time is it?",
+        "model ? c1",
+        "tool ! c1",
+        "model ? key",
+        "tool ! key",
+        "model I asked for approval.",
+    ];
+    assert_eq!(lines(&commit.messages), expected);
+    let note = |at: usize| commit.messages[at].content[0].metadata_entry(LEDGER);
+    assert_eq!(note(1), None, "nobody is to answer it");
+    assert_eq!(note(2).unwrap(), &json!({ "key": "key", "outcome": "waiting" }));
+    assert_eq!(note(4).unwrap()["outcome"], "success");
+    // One that is decided over later ends its turn.
+    let mut told = Told::new();
+    told.user(1, "What time is it?").tell(1, requested).output(1, "c1", Outcome::Paused);
+    told.agent(1, "I asked for approval.").finished(1);
+    let commit = told.turns.poll().unwrap();
+    assert_eq!(commit.reason, AgentFinishReason::Interrupted);
+    assert_eq!(lines(&commit.messages).last().unwrap(), "model ? c1");
+    told.tell(1, settled).user(2, "And?").agent(2, "It is 5 pm.").finished(2);
+    assert_eq!(told.turns.poll().unwrap().reason, AgentFinishReason::Stop);
 }
 
 #[test]

@@ -446,11 +446,11 @@ impl Driver {
             }
             Output::CancelTool { ticket } => tasks.cancel(ticket),
             Output::HandOver { number } => {
-                if let Some(executor) = self.shared.take_executor(number) {
+                if let Some(speaking) = self.shared.take_executor(number) {
                     if let Some(desk) = self.shared.desk() {
-                        desk.set_executor(ToolExecutor::clone(&executor));
+                        desk.hand_over(speaking.clone());
                     }
-                    tasks.set_executor(executor);
+                    tasks.hand_over(speaking);
                 }
             }
             Output::HostTools { definitions } => {
@@ -594,8 +594,11 @@ impl Driver {
         let Some(end) = self.end.take() else { return };
         let limit = self.shared.limits.close;
         self.shared.publish(SessionState::Deactivating, self.stats());
+        // Where work may be left behind, that of calls which were approved is.
+        let leaves = self.shared.link.as_ref().is_some_and(|link| link.detaches());
+        let work = if leaves { LEFT_WORK } else { limit };
         if let Some(desk) = self.shared.desk()
-            && tokio::time::timeout(limit, desk.close()).await.is_err()
+            && tokio::time::timeout(work + limit, desk.close(work)).await.is_err()
         {
             tracing::warn!("the store is slow: calls that wait seem attended for a while");
         }
@@ -622,11 +625,12 @@ impl Driver {
         self.release(end, !closed);
     }
 
-    /// Waits until the turns are on disk, so long, and tells the end then. Work that a caller left
-    /// behind is waited for to its end: the agent bounds how often its store is tried.
+    /// Waits until the turns are on disk, so long or as long as the store may take for one, and tells
+    /// the end then. Work that a caller left behind is waited for to its end: the agent bounds how often
+    /// its store is tried.
     async fn finish_journal(&mut self, limit: Duration) {
         let Some(journal) = &self.journal else { return };
-        let limit = if journal.is_left() { LEFT_WORK } else { limit };
+        let limit = if journal.is_left() { LEFT_WORK } else { limit.max(journal.patience()) };
         let until = tokio::time::Instant::now() + limit;
         loop {
             let next = poll_fn(|cx| match &mut self.journal {
@@ -639,6 +643,10 @@ impl Driver {
                 Ok(None) => break,
                 Err(_) => {
                     tracing::warn!("the session is over and its last turns are not written yet");
+                    let given_up = self.journal.as_mut().map(|journal| journal.give_up());
+                    for committed in given_up.unwrap_or_default() {
+                        self.input(input_of(Told::Committed(committed)), now());
+                    }
                     break;
                 }
             }

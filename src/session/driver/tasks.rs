@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::hook_task::Runner;
 use crate::session::{
-    approvals::Desk,
+    approvals::{Desk, Speaking},
     engine::{Decision, Input, Manner, Ticket},
     inside,
     whole::WholeOutputs,
@@ -74,8 +74,11 @@ impl CallTasks {
     }
 
     /// Another agent's tools run from now on.
-    pub(crate) fn set_executor(&mut self, executor: Arc<ToolExecutor>) {
-        self.executor = executor;
+    pub(crate) fn hand_over(&mut self, to: Speaking) {
+        self.executor = to.executor;
+        if let Some((_, parking)) = &mut self.desk {
+            parking.speaker = to.agent;
+        }
     }
 
     /// Has the policy judge a call, beside the audio path.
@@ -113,7 +116,7 @@ impl CallTasks {
             desk.clone()
         });
         let (executor, runner) = (self.executor.clone(), self.runner.clone());
-        let kept = self.whole.clone();
+        let (kept, tools) = (self.whole.clone(), self.executor.clone());
         let to_driver = self.progress_sender.clone();
         let call = admitted.call().clone();
         self.tasks.spawn(inside::run(self.runner.mark, async move {
@@ -128,7 +131,7 @@ impl CallTasks {
                 None => cancelled_output(&call),
             };
             if let (Some(desk), Some(parked)) = (desk, &executed.approval) {
-                desk.parked(parked);
+                desk.parked(parked, &tools);
             }
             let whole = executed.whole.take().and_then(|whole| kept.keep(&call.id, whole));
             runner.call_ended(&call, &executed.response).await;

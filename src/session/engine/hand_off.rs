@@ -54,6 +54,11 @@ pub(super) struct Agents {
 }
 
 impl Engine {
+    /// What the first agent is, while another has the conversation.
+    pub(super) fn first_persona(&mut self) -> Option<&mut Persona> {
+        self.agents.first.as_mut().map(|(persona, _)| persona)
+    }
+
     pub(super) fn on_hand_off(&mut self, order: HandOff) {
         // The last word counts.
         self.agents.wanted = Some(order);
@@ -82,8 +87,7 @@ impl Engine {
             && next.instructions.is_some()
             && self.can(|can| can.update_instructions && can.update_tools);
         if in_place {
-            let instructions =
-                self.instructions_in_place(next.instructions.unwrap_or_default());
+            let instructions = self.instructions_in_place(next.instructions.unwrap_or_default());
             self.send(LiveCommand::UpdateInstructions(instructions), Origin::None);
             self.send(LiveCommand::UpdateTools(next.tools.into()), Origin::None);
         } else {

@@ -73,8 +73,16 @@ impl Engine {
                 }
                 None => self.emit_error("tool", format!("no call {id:?} is open")),
             },
-            HostCommand::UpdateInstructions(instructions) => self.update_instructions(instructions),
+            HostCommand::UpdateInstructions(instructions) => match self.first_persona() {
+                Some(first) => first.instructions = Some(instructions),
+                None => self.update_instructions(instructions),
+            },
             HostCommand::UpdateTools { all, hosts } => {
+                // They are the session's own agent's, who may have handed over.
+                if let Some(first) = self.first_persona() {
+                    first.tools = all.to_vec();
+                    return;
+                }
                 std::sync::Arc::make_mut(&mut self.live).tools = all.to_vec();
                 self.prompt_outputs.push_back(Output::HostTools { definitions: hosts });
                 self.send(LiveCommand::UpdateTools(all), Origin::None);

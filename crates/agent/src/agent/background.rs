@@ -142,7 +142,11 @@ impl<S: State> Background<S> {
     pub(super) async fn finish(&self, result: &Result<AgentResult, RuntimeError>) -> bool {
         let limits = &self.core.definition.limits;
         let mut tries = 0;
-        while let Err(error) = self.settle(result).await {
+        loop {
+            let error = match self.settle(result).await {
+                Ok(written) => return written,
+                Err(error) => error,
+            };
             let snapshot_id = &**self.snapshot_id();
             tracing::error!(snapshot_id, %error, tries, "the end of work in the background could not be written");
             if tries == limits.store_retries {
@@ -151,10 +155,13 @@ impl<S: State> Background<S> {
             tries += 1;
             sleep(limits.poll).await;
         }
-        true
     }
 
-    async fn settle(&self, result: &Result<AgentResult, RuntimeError>) -> Result<(), RuntimeError> {
+    /// Whether the row stands for the work: not where others settled it, or it is gone.
+    async fn settle(
+        &self,
+        result: &Result<AgentResult, RuntimeError>,
+    ) -> Result<bool, RuntimeError> {
         let now = (self.core.definition.clock)();
         let state = encode_state(self.core.settled_state());
         // A state that does not travel fails the work; it must not leave the row pending.
@@ -177,28 +184,37 @@ impl<S: State> Background<S> {
                 reason => (SnapshotStatus::Failed, Some(reason), Some(error.to_details())),
             },
         };
-        self.save(&|row| {
-            // A row that others settled, or that is gone, is not for the work to bring back.
-            let Some(row) = row.filter(|row| !row.status().is_terminal()) else { return Ok(None) };
-            let mut settled = self.pending.clone();
-            settled.created_at = row.created_at;
-            settled.updated_at = Some(now);
-            settled.heartbeat_at = None;
-            settled.state = state.clone();
-            (settled.status, settled.finish_reason, settled.error) =
-                (Some(status), reason, error.clone());
-            if row.status() == SnapshotStatus::Aborting {
-                settled.status = Some(SnapshotStatus::Aborted);
-                settled.finish_reason = Some(AgentFinishReason::Aborted);
-                settled.error = None;
-            }
-            Ok(Some(settled))
-        })
-        .await?;
+        let row = self
+            .save(&|row| {
+                // A row that others settled, or that is gone, is not for the work to bring back.
+                let Some(row) = row.filter(|row| !row.status().is_terminal()) else {
+                    return Ok(None);
+                };
+                let mut settled = self.pending.clone();
+                settled.created_at = row.created_at;
+                settled.updated_at = Some(now);
+                settled.heartbeat_at = None;
+                settled.state = state.clone();
+                (settled.status, settled.finish_reason, settled.error) =
+                    (Some(status), reason, error.clone());
+                if row.status() == SnapshotStatus::Aborting {
+                    settled.status = Some(SnapshotStatus::Aborted);
+                    settled.finish_reason = Some(AgentFinishReason::Aborted);
+                    settled.error = None;
+                }
+                Ok(Some(settled))
+            })
+            .await?;
+        if row.is_none() {
+            // What the calls did is for whoever goes on with the session to be told.
+            let snapshot_id = &**self.snapshot_id();
+            tracing::error!(snapshot_id, "the row of work in the background was settled by others");
+            return Ok(false);
+        }
         if let Some(account) = self.core.cx.account() {
             account.all_written();
         }
-        Ok(())
+        Ok(true)
     }
 
     async fn save(

@@ -7,6 +7,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -156,8 +157,13 @@ impl Invocation {
         self.life.on_store_stall()
     }
 
+    /// How long the store may take to write a turn, tries again included.
+    pub fn store_limit(&self) -> Duration {
+        self.life.store_limit()
+    }
+
     /// The calls of which nobody knows how they ended, since their process did: the history that the
-    /// invocation began with says so.
+    /// invocation began with says so for the first time.
     pub fn unknown_calls(&self) -> Vec<CallRecord> {
         self.context().account().map(|account| account.unknown_calls()).unwrap_or_default()
     }
@@ -328,6 +334,7 @@ trait Life: Send + Sync {
     fn send_chunk(&self, chunk: ModelResponseChunk) -> bool;
     fn unwritten(&self) -> usize;
     fn on_store_stall(&self) -> OnStoreStall;
+    fn store_limit(&self) -> Duration;
     async fn flush(&self) -> Option<Arc<str>>;
     async fn detach(&self) -> Result<Arc<str>, RuntimeError>;
     async fn finish(&self, result: Result<AgentResult, RuntimeError>) -> AgentOutput;
@@ -400,6 +407,11 @@ impl<S: State> Life for Driven<S> {
         self.core.definition.limits.on_store_stall
     }
 
+    fn store_limit(&self) -> Duration {
+        let limits = &self.core.definition.limits;
+        limits.store.saturating_add(limits.on_store_stall.patience())
+    }
+
     async fn flush(&self) -> Option<Arc<str>> {
         Some(self.core.flush().await?.id)
     }
@@ -446,6 +458,10 @@ impl<S: State> Life for Driven<S> {
             let written = attended.background.finish(&attended.result).await;
             output.snapshot_id = written.then_some(snapshot_id);
             *detached = None;
+        }
+        if let Some(account) = self.core.cx.account() {
+            // Nobody may be there any more to write it behind.
+            account.flush().await;
         }
         output
     }

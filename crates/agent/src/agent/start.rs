@@ -107,7 +107,9 @@ impl<S: State> Definition<S> {
             (None, Some(id)) => {
                 let row = bounded(cx, &self.limits, store.get_latest_snapshot(cx, id)).await?;
                 row.as_ref().map_or(Ok(()), |row| assert_latest(row, id))?;
-                row
+                // The first turn was left in the background and its worker is gone: there is nothing
+                // that it could go on from, but for what its calls did.
+                row.filter(|row| row.parent_id.is_some() || !self.is_abandoned(row))
             }
             (None, None) => None,
         };
@@ -146,8 +148,15 @@ impl<S: State> Definition<S> {
         tip: Option<&SessionSnapshot>,
         messages: &Messages,
     ) -> Result<Lost, RuntimeError> {
-        let store = self.required_store()?;
-        bounded(cx, &self.limits, Lost::find(store, cx, session_id, tip, messages)).await
+        let (store, now) = (self.required_store()?, (self.clock)());
+        bounded(cx, &self.limits, Lost::find(store, cx, session_id, tip, messages, now)).await
+    }
+
+    /// Whether nobody works any more on a row that was never settled.
+    fn is_abandoned(&self, row: &SessionSnapshot) -> bool {
+        let pending = matches!(row.status(), SnapshotStatus::Pending | SnapshotStatus::Aborting);
+        pending && row.is_stale((self.clock)(), self.limits.stale_after)
+            || row.status() == SnapshotStatus::Expired
     }
 
     /// Whether a conversation can go on from the row, by its status.

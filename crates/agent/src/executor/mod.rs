@@ -35,7 +35,10 @@ use tokio_util::sync::CancellationToken;
 use self::{admit::HostTools, calls::Calls};
 use crate::{
     Authorizer, CallContext, InvocationContext, Memory, ModelResponseChunk, OnInterruption, Part,
-    RegistryError, Tool, ToolRegistry, ledger::CallRecord, registry::Registered, text::shorten,
+    RegistryError, Tool, ToolRegistry,
+    ledger::{CallRecord, Hold},
+    registry::Registered,
+    text::shorten,
     tool::ToolStream,
 };
 
@@ -223,7 +226,22 @@ pub struct RunContext {
     pub(crate) max_output_bytes: usize,
     pub(crate) parking: Option<Parking>,
     /// The record of a call that waited for a person and may run.
-    pub(crate) claimed: Option<CallRecord>,
+    pub(crate) claimed: Option<Claimed>,
+}
+
+/// A call that waited for a person and may run.
+#[derive(Clone)]
+pub(crate) struct Claimed {
+    pub(crate) record: CallRecord,
+    /// This process works on it.
+    pub(crate) hold: Arc<Hold>,
+}
+
+impl Claimed {
+    /// Whether the caller confirmed it before it waited.
+    pub(crate) fn confirmed(&self) -> bool {
+        self.record.approval.as_ref().is_some_and(|approval| approval.confirmed)
+    }
 }
 
 /// How a call waits for a person while the conversation goes on.
@@ -237,6 +255,9 @@ pub struct Parking {
     /// For how long from then on whoever has it parked is sure to tell the outcome. Default: not at
     /// all.
     pub attended: Option<Duration>,
+    /// The agent that asks for it, where the conversation was handed over to another than the one whose
+    /// session it is. Default: none was.
+    pub speaker: Option<Arc<str>>,
 }
 
 impl Parking {
@@ -251,6 +272,7 @@ impl Parking {
                 .collect(),
             expires_after: Some(Duration::from_secs(24 * 60 * 60)),
             attended: None,
+            speaker: None,
         }
     }
 }

@@ -22,20 +22,19 @@ pub(super) enum Begun {
 }
 
 impl ToolExecutor {
-    /// Records that a call is about to run. One that cannot be recorded does not run.
+    /// Records that a call is about to run. One that cannot be recorded does not run. `approved`: a
+    /// person has decided that it may.
     pub(super) async fn begin(
         &self,
         call: &ToolCall,
         registered: &Registered,
         cx: &RunContext,
+        approved: bool,
         cancelled: &CancellationToken,
         timeout: Pin<&mut Sleep>,
     ) -> Result<Begun, End> {
         let Some(account) = cx.invocation.account() else { return Ok(Begun::Run(None)) };
-        if let Some(record) = &cx.claimed {
-            return Ok(Begun::Run(Some(account.resume(record))));
-        }
-        let begin = account.begin(call, registered.effects, cx.turn, &cx.invocation);
+        let begin = account.begin(call, registered.effects, cx.turn, &cx.invocation, approved);
         tokio::select! {
             biased;
             begun = begin => match begun {
@@ -61,13 +60,14 @@ impl ToolExecutor {
         cx: RunContext,
         asked_by: AskedBy,
         question: Value,
+        confirmed: bool,
     ) -> Executed {
         let executed = |end: End| end.into_executed(&call, registered, false);
         let (Some(account), Some(parking)) = (cx.invocation.account(), &cx.parking) else {
             let asks = serde_json::json!({ "ask": question["reason"] });
             return executed(End::paused(asks));
         };
-        let waits = waits(parking, asked_by, question.clone());
+        let waits = waits(parking, asked_by, question.clone(), confirmed);
         let parked = account.park(&call, registered.effects, cx.turn, &cx.invocation, waits).await;
         match parked {
             Ok(record) => parked_output(executed(End::paused(question)), parking, record),
@@ -81,13 +81,14 @@ pub(super) async fn recorded(
     executed: Executed,
     entry: Option<Entry>,
     parking: Option<Parking>,
+    confirmed: bool,
 ) -> Executed {
     let Some(entry) = entry else { return executed };
     let (Some(question), Some(parking)) = (&executed.interrupt, parking) else {
         entry.end(&executed).await;
         return executed;
     };
-    match entry.park(waits(&parking, AskedBy::Tool, question.clone())).await {
+    match entry.park(waits(&parking, AskedBy::Tool, question.clone(), confirmed)).await {
         Ok(record) => parked_output(executed, &parking, record),
         Err(error) => {
             let Executed { response, detached, .. } = executed;
@@ -99,10 +100,10 @@ pub(super) async fn recorded(
     }
 }
 
-fn waits(parking: &Parking, asked_by: AskedBy, question: Value) -> Waits {
-    let Parking { expires_after, attended, .. } = parking;
+fn waits(parking: &Parking, asked_by: AskedBy, question: Value, confirmed: bool) -> Waits {
+    let Parking { expires_after, attended, speaker, .. } = parking;
     let (expires_after, attended): (Option<Duration>, _) = (*expires_after, *attended);
-    Waits { asked_by, question, expires_after, attended }
+    Waits { asked_by, question, expires_after, attended, confirmed, speaker: speaker.clone() }
 }
 
 fn parked_output(mut executed: Executed, parking: &Parking, record: CallRecord) -> Executed {

@@ -19,7 +19,7 @@ use tokio::{
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
-    AdmittedCall, Executed, MAX_ERROR_BYTES, Outcome, RunContext, ToolExecutor,
+    AdmittedCall, Claimed, Executed, MAX_ERROR_BYTES, Outcome, RunContext, ToolExecutor,
     admit::panic_text,
     apart::Apart,
     cut::cut,
@@ -40,10 +40,14 @@ impl ToolExecutor {
     pub async fn run(&self, call: AdmittedCall, cx: RunContext) -> Executed {
         let AdmittedCall { call, original, registered, confirmed, question, approved, asks } = call;
         if let Some(reason) = asks {
-            return self
-                .ask(call, &registered, cx, AskedBy::Policy, json!({ "reason": reason }))
-                .await;
+            let question = json!({ "reason": reason });
+            return self.ask(call, &registered, cx, AskedBy::Policy, question, confirmed).await;
         }
+        // One that waited for a person is recorded as running: it has to end.
+        let claimed = cx.claimed.clone().zip(cx.invocation.account());
+        let claimed =
+            claimed.map(|(claimed, account)| account.resume(&claimed.record, claimed.hold));
+        let confirmed = confirmed || cx.claimed.as_ref().is_some_and(Claimed::confirmed);
         // Also cancels when this future is dropped.
         let cancelled = cx.cancelled.child_token();
         let _on_drop: DropGuard = cancelled.clone().drop_guard();
@@ -52,15 +56,27 @@ impl ToolExecutor {
         let again = Again { call: &call, original, confirmed, question, approved };
         let slot = match self.ready(again, &cx, &cancelled, timeout.as_mut()).await {
             Ok(slot) => slot,
-            Err(end) => return end.into_executed(&call, &registered, false),
-        };
-        let begun = self.begin(&call, &registered, &cx, &cancelled, timeout.as_mut()).await;
-        let mut entry = match begun {
-            Ok(Begun::Run(entry)) => entry,
-            Ok(Begun::Ask(question)) => {
-                return self.ask(call, &registered, cx, AskedBy::Ledger, question).await;
+            Err(end) => {
+                let executed = end.into_executed(&call, &registered, false);
+                return recorded(executed, claimed, None, confirmed).await;
             }
-            Err(end) => return end.into_executed(&call, &registered, false),
+        };
+        let mut entry = match claimed {
+            Some(entry) => Some(entry),
+            None => {
+                let timeout = timeout.as_mut();
+                let begun = self.begin(&call, &registered, &cx, approved, &cancelled, timeout);
+                match begun.await {
+                    Ok(Begun::Run(entry)) => entry,
+                    Ok(Begun::Ask(question)) => {
+                        let asked_by = AskedBy::Ledger;
+                        return self
+                            .ask(call, &registered, cx, asked_by, question, confirmed)
+                            .await;
+                    }
+                    Err(end) => return end.into_executed(&call, &registered, false),
+                }
+            }
         };
         let key = match &mut entry {
             Some(entry) => {
@@ -71,9 +87,12 @@ impl ToolExecutor {
         };
         let parking = cx.parking.clone();
         let body = self.body(&call, &registered, slot, cx, key, cancelled, timeout);
-        let (end, detached) = body.await;
+        let (end, detached) = match &entry {
+            Some(entry) => entry.during(body).await,
+            None => body.await,
+        };
         let executed = end.into_executed(&call, &registered, detached);
-        recorded(executed, entry, parking).await
+        recorded(executed, entry, parking, confirmed).await
     }
 
     /// Waits for a free slot, and has the policy look again if it had to wait.

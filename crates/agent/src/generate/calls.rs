@@ -13,7 +13,8 @@ use crate::{
     ModelResponseChunk, Outcome, Parking, Part, Refused, RunContext, RuntimeError, ScopedMemory,
     ToolExecutor, ToolRegistry,
     approval::{ApprovalError, Approvals},
-    ledger::{AskedBy, CallRecord, LEDGER, waiting_key},
+    executor::Claimed,
+    ledger::{AskedBy, LEDGER, waiting_key},
     message::ToolResponse,
 };
 
@@ -233,7 +234,7 @@ impl Lane {
                 }
             }
             // Only the tool itself knows what to make of an answer.
-            let asked_by = cx.claimed.as_ref().and_then(|it| it.approval.as_ref());
+            let asked_by = cx.claimed.as_ref().and_then(|it| it.record.approval.as_ref());
             if asked_by.is_none_or(|approval| approval.asked_by != AskedBy::Tool) {
                 cx.resumed = None;
             }
@@ -272,7 +273,7 @@ impl CallIds {
 }
 
 /// Takes the call of this record, which waits for a person, for the caller.
-async fn claim(cx: &InvocationContext, key: &str) -> Result<Option<CallRecord>, ApprovalError> {
+async fn claim(cx: &InvocationContext, key: &str) -> Result<Option<Claimed>, ApprovalError> {
     let Some(account) = cx.account() else { return Ok(None) };
     let by = cx.caller().map(|caller| caller.id.clone());
     Approvals::of_account(account)?.claim(account.context(), key, by).await.map(Some)

@@ -31,8 +31,8 @@ impl Run {
             ));
         };
         let resume = std::mem::take(&mut self.request.resume);
-        let round = round(&last, &resume)?;
-        self.check_parked(&last, &round).await?;
+        let mut round = round(&last, &resume)?;
+        self.check_parked(&last, &mut round).await?;
         let end = self.run_calls(round).await?;
         let (message, responses) = match end {
             RoundEnd::Finished { message, responses } => (message, responses),
@@ -52,7 +52,7 @@ impl Run {
     }
 
     /// Calls that wait for a person may have been decided over elsewhere meanwhile.
-    async fn check_parked(&self, last: &Message, round: &Round) -> Result<(), RuntimeError> {
+    async fn check_parked(&self, last: &Message, round: &mut Round) -> Result<(), RuntimeError> {
         let Some(account) = self.cx.account() else { return Ok(()) };
         let approvals = Approvals::of_account(account)?;
         let gone = |name: &str| {
@@ -63,7 +63,15 @@ impl Run {
         for (part, request) in last.tool_requests() {
             let Some(key) = waiting_key(part) else { continue };
             match approvals.call(account.context(), key).await {
-                Ok(record) if record.is_waiting() => {}
+                Ok(record) if record.is_waiting() => {
+                    let confirmed = record.approval.is_some_and(|approval| approval.confirmed);
+                    // The caller was asked already, before the call waited for another person.
+                    for restart in round.calls.iter_mut().filter_map(|it| it.restart.as_mut()) {
+                        if confirmed && restart.parked.as_deref() == Some(key) {
+                            restart.confirmed = Some(true);
+                        }
+                    }
+                }
                 Ok(_) | Err(ApprovalError::NotFound(_)) => return Err(gone(&request.name)),
                 Err(error) => return Err(error.into()),
             }

@@ -1,7 +1,9 @@
 //! The account of one invocation: what its calls do is recorded in the store of its agent.
 
 use std::{
+    collections::HashSet,
     fmt,
+    pin::pin,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -12,9 +14,16 @@ use std::{
 use antiphon_types::{Status, ToolCall};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
-use tokio::{sync::mpsc, time::timeout};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::{sleep, timeout},
+};
 
-use super::{Approval, AskedBy, CallChange, CallLedger, CallRecord, CallState, Lost};
+use super::{
+    Approval, AskedBy, CallChange, CallLedger, CallRecord, CallState, LEDGER, Lease, Lost,
+    lease::{Hold, LEASE},
+    tail::WAITING,
+};
 use crate::{
     Executed, InvocationContext, Messages, Outcome, RuntimeError, agent::WallClock, id::new_id,
     store::SessionStore, tool::Effects,
@@ -33,7 +42,10 @@ pub(crate) struct Account {
     clock: WallClock,
     /// How long one operation of the store may take.
     limit: Duration,
-    /// Calls whose outcome is not known, of which the history tells.
+    /// What the history that the invocation began with tells, and what waits besides.
+    lost: Lost,
+    /// Calls whose outcome is not known, those made first first. One in whose place another runs is not
+    /// among them.
     unknown: Mutex<Vec<CallRecord>>,
     progress: Mutex<Progress>,
     behind: OnceLock<mpsc::Sender<Behind>>,
@@ -89,6 +101,7 @@ impl Account {
         store.call_ledger()?;
         let Keeper { agent, session_id, clock, limit } = keeper;
         let told = lost.calls.iter().map(|call| call.key.clone()).collect();
+        let settled = lost.told.clone();
         let account = Arc::new(Self {
             store: store.clone(),
             cx: cx.uncancelled(),
@@ -96,13 +109,14 @@ impl Account {
             session_id,
             clock,
             limit,
-            unknown: Mutex::new(lost.unknown().cloned().collect()),
+            unknown: Mutex::new(lost.unknown.clone()),
+            lost,
             progress: Mutex::new(Progress { told, tip, ..Progress::default() }),
             behind: OnceLock::new(),
             left_out: AtomicU64::new(0),
         });
-        for key in lost.told {
-            account.write_behind(key, Change::Settle);
+        for key in settled {
+            account.write_behind(key, account.settle());
         }
         Some(account)
     }
@@ -125,40 +139,36 @@ impl Account {
         (self.clock)()
     }
 
+    /// The session.
+    pub(crate) fn session_id(&self) -> &Arc<str> {
+        &self.session_id
+    }
+
     /// Records that a call begins: on the disk when this returns, unless the tool only reads.
+    /// `approved`: a person has decided that it may.
     pub(crate) async fn begin(
         self: &Arc<Self>,
         call: &ToolCall,
         effects: Effects,
         turn: u64,
         cx: &InvocationContext,
+        approved: bool,
     ) -> Result<Begin, RuntimeError> {
         let mut record = self.record(new_id(), call, effects, turn, cx);
-        match effects {
-            Effects::Idempotent => {
-                let mut unknown = lock(&self.unknown);
-                if let Some(at) = unknown.iter().position(|earlier| earlier.is_like(call)) {
-                    record.key = unknown.remove(at).key;
-                }
+        let now = self.now();
+        record.state = CallState::Running { since: now, lease: Some(Lease::new(now)) };
+        if effects == Effects::Ask && !approved {
+            let unknown = lock(&self.unknown);
+            if let Some(earlier) = unknown.iter().find(|earlier| earlier.is_like(call)) {
+                let reason = "it may have happened before: the outcome of a call like this one \
+                              is not known";
+                return Ok(Begin::Ask(json!({ "reason": reason, "earlier": earlier.key })));
             }
-            Effects::Ask => {
-                let unknown = lock(&self.unknown);
-                if let Some(earlier) = unknown.iter().find(|earlier| earlier.is_like(call)) {
-                    let reason = "it may have happened before: the outcome of a call like this one \
-                                  is not known";
-                    return Ok(Begin::Ask(json!({ "reason": reason, "earlier": earlier.key })));
-                }
-            }
-            Effects::Once | Effects::ReadOnly => {}
         }
-        let entry = Entry {
-            account: self.clone(),
-            key: record.key.clone(),
-            tool: call.name.clone(),
-            reference: call.id.clone(),
-            waits: effects != Effects::ReadOnly,
-            phase: Phase::Recorded,
-        };
+        let follows = self.take_unknown(call, effects);
+        record.idempotency_key = idempotency_key(&follows, effects);
+        let hold = Arc::new(Hold::new(record.key.clone()));
+        let entry = Entry::new(self, record.clone(), follows, hold);
         let key = record.key.clone();
         let change = Change::Write(Box::new(record));
         match entry.waits {
@@ -168,16 +178,40 @@ impl Account {
         Ok(Begin::Run(entry))
     }
 
-    /// The entry of a call that waited for a person and may run; its record says so already.
-    pub(crate) fn resume(self: &Arc<Self>, record: &CallRecord) -> Entry {
-        Entry {
-            account: self.clone(),
-            key: record.key.clone(),
-            tool: record.tool.clone(),
-            reference: record.call_id.clone(),
-            waits: true,
-            phase: Phase::Recorded,
+    /// The entry of a call that waited for a person and may run; its record says so already. `hold`
+    /// says that this process works on it.
+    pub(crate) fn resume(self: &Arc<Self>, record: &CallRecord, hold: Arc<Hold>) -> Entry {
+        let follows = self.take_unknown(&record.call(), record.effects);
+        let mut record = record.clone();
+        if record.idempotency_key.is_none() {
+            record.idempotency_key = idempotency_key(&follows, record.effects);
         }
+        let mut entry = Entry::new(self, record, follows, hold);
+        entry.waits = true;
+        entry
+    }
+
+    /// Takes out the calls in whose place one like them runs. Their key is for one run at a time.
+    fn take_unknown(&self, call: &ToolCall, effects: Effects) -> Vec<CallRecord> {
+        let mut unknown = lock(&self.unknown);
+        let first = unknown.iter().find(|earlier| earlier.is_like(call));
+        let Some(first) = first.map(|first| first.idempotency_key().clone()) else {
+            return Vec::new();
+        };
+        let follows = |earlier: &mut CallRecord| match effects {
+            Effects::Idempotent => *earlier.idempotency_key() == first,
+            // The person knew that there may be such calls.
+            Effects::Ask => earlier.is_like(call),
+            Effects::Once | Effects::ReadOnly => false,
+        };
+        unknown.extract_if(.., follows).collect()
+    }
+
+    /// Calls whose outcome is still not known.
+    fn put_unknown(&self, records: Vec<CallRecord>) {
+        let mut unknown = lock(&self.unknown);
+        unknown.extend(records);
+        super::in_order(&mut unknown);
     }
 
     /// Records that a call waits for a person without having run.
@@ -217,14 +251,22 @@ impl Account {
         record
     }
 
-    /// The calls of which the history says that their outcome is not known.
+    /// The calls of which the history that the invocation began with says for the first time that their
+    /// outcome is not known.
     pub(crate) fn unknown_calls(&self) -> Vec<CallRecord> {
-        lock(&self.unknown).clone()
+        self.lost.newly_unknown().cloned().collect()
     }
 
     /// Whether the history that the invocation began with tells of this call.
     pub(crate) fn tells_of(&self, key: &str) -> bool {
-        lock(&self.progress).told.iter().any(|told| **told == *key)
+        let told = self.lost.calls.iter().map(|call| &call.key).chain(&self.lost.told);
+        told.into_iter().any(|told| **told == *key)
+    }
+
+    /// Whether this call waited for a person, or ran for one who approved it, in the conversation that
+    /// the invocation began with.
+    pub(crate) fn awaits(&self, key: &str) -> bool {
+        self.lost.waiting.contains(key)
     }
 
     /// A call that waited for a person has ended; the history is going to tell of it.
@@ -244,6 +286,10 @@ impl Account {
         if !progress.ended.is_empty() {
             let new = after.range(before.shared_prefix(after));
             for part in new.flat_map(|message| message.content.iter()) {
+                let note = part.metadata_entry(LEDGER);
+                if note.is_some_and(|note| note["outcome"] == WAITING) {
+                    continue;
+                }
                 let answered = match (part.as_tool_response(), part.as_tool_request()) {
                     (Some(response), _) => Some((&response.name, response.id.as_deref())),
                     // Its output waits for those beside it.
@@ -280,7 +326,7 @@ impl Account {
                 .collect()
         };
         for key in settled {
-            self.write_behind(key, Change::Settle);
+            self.write_behind(key, self.settle());
         }
     }
 
@@ -288,8 +334,28 @@ impl Account {
     pub(crate) fn all_written(&self) {
         let sealed = std::mem::take(&mut lock(&self.progress).sealed);
         for key in sealed.into_iter().flat_map(|(_, keys)| keys) {
-            self.write_behind(key, Change::Settle);
+            self.write_behind(key, self.settle());
         }
+    }
+
+    /// Waits until the changes so far are written, as long as the store may take for one.
+    pub(crate) async fn flush(&self) {
+        let Some(queue) = self.behind.get() else { return };
+        let (done, flushed) = oneshot::channel();
+        let all = async {
+            let asked = queue.send(Behind::Flush(done)).await;
+            // An error says that nobody writes any more.
+            if asked.is_ok() {
+                let _ = flushed.await;
+            }
+        };
+        if timeout(self.limit, all).await.is_err() {
+            tracing::warn!("the store is slow: what it keeps of tool calls is not up to date");
+        }
+    }
+
+    fn settle(&self) -> Change {
+        Change::Settle { at: self.now() }
     }
 
     async fn save(&self, key: &str, change: &Change) -> Result<Option<CallRecord>, RuntimeError> {
@@ -308,7 +374,7 @@ impl Account {
             }
             sender
         });
-        if queue.try_send(Behind { key, change }).is_err() {
+        if queue.try_send(Behind::Change { key, change }).is_err() {
             let left_out = self.left_out.fetch_add(1, Ordering::Relaxed) + 1;
             tracing::warn!(left_out, "the store is too slow for the records of tool calls");
         }
@@ -328,6 +394,10 @@ pub(crate) struct Waits {
     pub(crate) expires_after: Option<Duration>,
     /// How long from now a session is sure to tell the outcome.
     pub(crate) attended: Option<Duration>,
+    /// The caller confirmed it before.
+    pub(crate) confirmed: bool,
+    /// Who asked for it, of more agents than one.
+    pub(crate) speaker: Option<Arc<str>>,
 }
 
 impl Waits {
@@ -338,6 +408,8 @@ impl Waits {
             requested_at: now,
             expires_at: self.expires_after.and_then(|after| later(now, after)),
             attended_until: self.attended.and_then(|after| later(now, after)),
+            confirmed: self.confirmed,
+            speaker: self.speaker,
             decision: None,
         }
     }
@@ -348,15 +420,19 @@ pub(crate) fn later(now: Timestamp, after: Duration) -> Option<Timestamp> {
     now.checked_add(SignedDuration::try_from(after).ok()?).ok()
 }
 
-/// A call that is recorded as running. Dropped without an end it was cancelled.
+/// A call that is recorded as running. Dropped without an end nobody knows what came of it, unless its
+/// tool was not called yet.
 pub(crate) struct Entry {
     account: Arc<Account>,
-    key: Arc<str>,
-    tool: Arc<str>,
-    reference: Arc<str>,
+    record: CallRecord,
+    /// The calls in whose place it runs.
+    follows: Vec<CallRecord>,
     /// What is recorded is waited for.
     waits: bool,
     phase: Phase,
+    /// Where it is dropped, the call is nobody's any more.
+    #[expect(dead_code, reason = "held, not read")]
+    hold: Arc<Hold>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -368,9 +444,25 @@ enum Phase {
 }
 
 impl Entry {
+    fn new(
+        account: &Arc<Account>,
+        record: CallRecord,
+        follows: Vec<CallRecord>,
+        hold: Arc<Hold>,
+    ) -> Self {
+        Self {
+            account: account.clone(),
+            waits: record.effects != Effects::ReadOnly,
+            phase: Phase::Recorded,
+            hold,
+            record,
+            follows,
+        }
+    }
+
     /// The key that the tool is given.
     pub(crate) fn key(&self) -> &Arc<str> {
-        &self.key
+        self.record.idempotency_key()
     }
 
     /// From here on the tool may do something.
@@ -378,24 +470,45 @@ impl Entry {
         self.phase = Phase::Running;
     }
 
+    /// Says again and again that the call is worked on, while `work` goes on.
+    pub(crate) async fn during<T>(&self, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        loop {
+            tokio::select! {
+                biased;
+                done = &mut work => return done,
+                () = sleep(LEASE / 3) => {
+                    let lease = Lease::new(self.account.now());
+                    self.account.write_behind(self.record.key.clone(), Change::Renew(lease));
+                }
+            }
+        }
+    }
+
     /// The call has its outcome.
     pub(crate) async fn end(mut self, executed: &Executed) {
+        let ran = self.phase == Phase::Running;
         self.phase = Phase::Over;
-        let account = self.account.clone();
+        let (account, key) = (self.account.clone(), self.record.key.clone());
+        self.settle_earlier(executed.outcome == Outcome::Success);
         if executed.interrupt.is_some() {
             // The conversation holds it, as a request that waits.
-            return account.write_behind(self.key.clone(), Change::Remove);
+            return account.write_behind(key, Change::Remove);
         }
         let (outcome, output) = (executed.outcome, executed.output.clone());
+        if ran && matches!(outcome, Outcome::TimedOut | Outcome::Cancelled) {
+            // The conversation goes on; what the tool came to do before is not known.
+            account.put_unknown(vec![self.record.clone()]);
+        }
         let detail = executed.detail.clone();
         let change = Change::End(CallState::Ended { at: account.now(), outcome, output, detail });
-        let (tool, reference) = (self.tool.clone(), self.reference.clone());
-        lock(&account.progress).ended.push(Ended { tool, reference, key: self.key.clone() });
+        let (tool, reference) = (self.record.tool.clone(), self.record.call_id.clone());
+        lock(&account.progress).ended.push(Ended { tool, reference, key: key.clone() });
         if !self.waits {
-            return account.write_behind(self.key.clone(), change);
+            return account.write_behind(key, change);
         }
-        if let Err(error) = account.save(&self.key, &change).await {
-            let call = &*self.key;
+        if let Err(error) = account.save(&key, &change).await {
+            let call = &*key;
             tracing::error!(call, %error, "the outcome of a tool call could not be recorded");
         }
     }
@@ -403,35 +516,66 @@ impl Entry {
     /// The tool waits for a person. Its record says so when this returns.
     pub(crate) async fn park(mut self, waits: Waits) -> Result<CallRecord, RuntimeError> {
         self.phase = Phase::Over;
+        self.settle_earlier(false);
         let change = Change::Wait(Box::new(waits.approval(self.account.now())));
-        let parked = self.account.save(&self.key, &change).await?;
+        let parked = self.account.save(&self.record.key, &change).await?;
         parked.ok_or_else(|| RuntimeError::internal("the record of the call is gone"))
+    }
+
+    /// What became of the calls in whose place this one ran: one that `succeeded` stands for them, and
+    /// else they are as unknown as before.
+    fn settle_earlier(&mut self, succeeded: bool) {
+        let follows = std::mem::take(&mut self.follows);
+        if !succeeded {
+            return self.account.put_unknown(follows);
+        }
+        let asked = self.record.approval.as_ref().filter(|it| it.asked_by == AskedBy::Ledger);
+        let asked = asked.and_then(|it| it.question["earlier"].as_str().map(Arc::from));
+        let mut keys: HashSet<Arc<str>> = follows.into_iter().map(|earlier| earlier.key).collect();
+        keys.extend(asked);
+        for key in keys {
+            self.account.write_behind(key, Change::Follow(self.record.key.clone()));
+        }
     }
 }
 
 impl Drop for Entry {
     fn drop(&mut self) {
+        if self.phase == Phase::Over {
+            return;
+        }
+        self.settle_earlier(false);
         let change = match self.phase {
             Phase::Over => return,
-            Phase::Recorded => Change::Remove,
+            Phase::Recorded if self.record.approval.is_none() => Change::Remove,
+            // Somebody may ask what became of it.
+            Phase::Recorded => Change::End(CallState::Ended {
+                at: self.account.now(),
+                outcome: Outcome::Cancelled,
+                output: json!({ "error": Outcome::Cancelled.fixed_text() }),
+                detail: Some("cancelled before it started".into()),
+            }),
             Phase::Running => {
-                let text = Outcome::Cancelled.fixed_text();
-                Change::End(CallState::Ended {
-                    at: self.account.now(),
-                    outcome: Outcome::Cancelled,
-                    output: json!({ "error": text }),
-                    detail: None,
-                })
+                self.account.put_unknown(vec![self.record.clone()]);
+                Change::Abandon
             }
         };
-        self.account.write_behind(self.key.clone(), change);
+        self.account.write_behind(self.record.key.clone(), change);
     }
 }
 
-/// A change of a record that nobody waits for.
-struct Behind {
-    key: Arc<str>,
-    change: Change,
+/// The key of the calls in whose place one runs that does the same thing once for each key.
+fn idempotency_key(follows: &[CallRecord], effects: Effects) -> Option<Arc<str>> {
+    let first = follows.first().filter(|_| effects == Effects::Idempotent)?;
+    Some(first.idempotency_key().clone())
+}
+
+/// What is left to the task that writes.
+enum Behind {
+    /// A change of a record that nobody waits for.
+    Change { key: Arc<str>, change: Change },
+    /// All before it is written.
+    Flush(oneshot::Sender<()>),
 }
 
 enum Change {
@@ -439,8 +583,16 @@ enum Change {
     End(CallState),
     Wait(Box<Approval>),
     Remove,
-    /// A snapshot holds how it ended.
-    Settle,
+    /// A snapshot holds how it ended, or that this is not known.
+    Settle {
+        at: Timestamp,
+    },
+    /// It still runs.
+    Renew(Lease),
+    /// Nobody works on it any more.
+    Abandon,
+    /// The call of this key was made in its place.
+    Follow(Arc<str>),
 }
 
 impl Change {
@@ -452,17 +604,41 @@ impl Change {
             };
         };
         let mut record = record.clone();
+        let runs = matches!(record.state, CallState::Running { .. });
+        let unfollowed = record.followed_by.is_none();
         match self {
             Self::Write(new) => record = CallRecord::clone(new),
             Self::Remove => return CallChange::Remove,
-            // What waited for a person is kept: somebody may ask what became of it.
-            Self::Settle if record.approval.is_none() => return CallChange::Remove,
-            Self::Settle => record.settled = true,
-            Self::End(state) => record.state = state.clone(),
+            // Whoever runs it has yet to tell how it ends.
+            Self::Settle { at } if record.is_running(*at) => return CallChange::Keep,
+            // What waited for a person is kept, since somebody may ask what became of it, and so is
+            // what nobody knows the end of.
+            Self::Settle { .. } => match record.approval.is_none() && !(runs && unfollowed) {
+                true => return CallChange::Remove,
+                false => record.settled = true,
+            },
+            Self::End(state) => {
+                record.state = state.clone();
+                // It was told as unknown.
+                record.settled = false;
+            }
             Self::Wait(approval) => {
                 record.state = CallState::Waiting;
                 record.approval = Some(Approval::clone(approval));
             }
+            Self::Renew(new) => match &mut record.state {
+                CallState::Running { lease, .. } => *lease = Some(new.clone()),
+                _ => return CallChange::Keep,
+            },
+            Self::Abandon => match &mut record.state {
+                CallState::Running { lease, .. } => *lease = None,
+                _ => return CallChange::Keep,
+            },
+            // Else the history has yet to tell of it.
+            Self::Follow(_) if record.settled && record.approval.is_none() => {
+                return CallChange::Remove;
+            }
+            Self::Follow(by) => record.followed_by = Some(by.clone()),
         }
         CallChange::Write(Box::new(record))
     }
@@ -488,7 +664,14 @@ async fn write(
     limit: Duration,
     mut queue: mpsc::Receiver<Behind>,
 ) {
-    while let Some(Behind { key, change }) = queue.recv().await {
+    while let Some(behind) = queue.recv().await {
+        let (key, change) = match behind {
+            Behind::Change { key, change } => (key, change),
+            Behind::Flush(done) => {
+                let _ = done.send(());
+                continue;
+            }
+        };
         let Some(ledger) = store.call_ledger() else { return };
         if let Err(error) = save(ledger, &cx, limit, &key, &change).await {
             tracing::warn!(call = &*key, %error, "a tool call could not be recorded");

@@ -10,6 +10,11 @@
 //! in the history as a round of tools: with their outputs, or saying that the outcome is not known,
 //! where the process ended while the tool ran. The parts have metadata under [`LEDGER`].
 //!
+//! More than one may go on with a conversation at the same time. Who runs a call says so in its record
+//! ([`Lease`]); nobody takes such a call for lost. The record of a call that was told as unknown is kept:
+//! its key is there for the next call like it, however many snapshots later, until one in its place
+//! succeeds; and where its outcome comes after all, whoever goes on is told.
+//!
 //! Without such a store, and outside of agents, nothing is recorded: the turn that was under way is
 //! lost with what its tools did, and they run again where the user asks again.
 //!
@@ -17,6 +22,7 @@
 
 mod account;
 mod canonical;
+mod lease;
 mod lost;
 mod record;
 mod tail;
@@ -27,13 +33,15 @@ use async_trait::async_trait;
 
 pub(crate) use self::{
     account::{Account, Begin, Entry, Keeper, Waits, later},
+    lease::Hold,
     lost::Lost,
     tail::waiting_key,
 };
 pub use self::{
     canonical::{canonical_hash, canonical_json},
+    lease::Lease,
     record::{Approval, AskedBy, CallRecord, CallState, Decision},
-    tail::{close_parked, parked_output, parked_request},
+    tail::{close_parked, parked_output, parked_request, unanswered},
 };
 use crate::{InvocationContext, RuntimeError};
 

@@ -7,20 +7,23 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::canonical_hash;
+use super::{canonical_hash, lease::Lease};
 use crate::{Outcome, tool::Effects};
 
 /// A tool call that a store keeps account of.
 ///
 /// It is there from before the call runs, or waits for a person, until a snapshot holds how it ended.
-/// A call that waited for a person stays for good, settled.
+/// A call that waited for a person stays for good, settled, and so does one whose outcome is not known.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct CallRecord {
-    /// The key of the record, unlike any other. Also the idempotency key that the tool is given, and
-    /// what a person who approves the call names.
+    /// The key of the record, unlike any other, and what a person who approves the call names.
     pub key: Arc<str>,
+    /// The idempotency key that the tool is given, where it is not `key`: that of an earlier call like
+    /// this one whose outcome is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<Arc<str>>,
     /// The session.
     pub session_id: Arc<str>,
     /// The agent whose session it is.
@@ -51,9 +54,12 @@ pub struct CallRecord {
     /// What there is to a call that waits for a person, or did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval: Option<Approval>,
-    /// A snapshot holds how it ended: there is nothing left to be done.
+    /// A snapshot holds how it ended, or that this is not known: there is nothing left to be told.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub settled: bool,
+    /// The call that was made in the place of this one, whose outcome is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub followed_by: Option<Arc<str>>,
 }
 
 /// How far a call is.
@@ -67,6 +73,9 @@ pub enum CallState {
     Running {
         /// Since then.
         since: Timestamp,
+        /// That a process works on it; `None` where none does any more.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        lease: Option<Lease>,
     },
     /// It has its outcome.
     Ended {
@@ -98,6 +107,13 @@ pub struct Approval {
     /// When it ends by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
+    /// The caller confirmed the call before.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub confirmed: bool,
+    /// The agent that asked for it, where the conversation had been handed over to another than the one
+    /// whose session it is: only with its tools it may run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub speaker: Option<Arc<str>>,
     /// A session lives until then that will tell the outcome.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attended_until: Option<Timestamp>,
@@ -152,6 +168,7 @@ impl CallRecord {
     ) -> Self {
         Self {
             key: key.into(),
+            idempotency_key: None,
             session_id: session_id.into(),
             agent: Arc::default(),
             snapshot_id: None,
@@ -163,15 +180,35 @@ impl CallRecord {
             arguments_hash: canonical_hash(&call.args).unwrap_or_default().into(),
             effects: Effects::default(),
             created_at: now,
-            state: CallState::Running { since: now },
+            state: CallState::Running { since: now, lease: None },
             approval: None,
             settled: false,
+            followed_by: None,
         }
     }
 
     /// Whether it waits for a person.
     pub fn is_waiting(&self) -> bool {
         self.state == CallState::Waiting
+    }
+
+    /// Whether it runs, as far as can be seen from here at `now`: its process is there, or said that it
+    /// would be.
+    pub fn is_running(&self, now: Timestamp) -> bool {
+        match &self.state {
+            CallState::Running { lease: Some(lease), .. } => lease.stands(&self.key, now),
+            _ => false,
+        }
+    }
+
+    /// Whether nobody knows how it ended: it is recorded as running, and nobody works on it.
+    pub fn is_lost(&self, now: Timestamp) -> bool {
+        matches!(self.state, CallState::Running { .. }) && !self.is_running(now)
+    }
+
+    /// The key that the tool is given.
+    pub fn idempotency_key(&self) -> &Arc<str> {
+        self.idempotency_key.as_ref().unwrap_or(&self.key)
     }
 
     /// Whether it is the same tool with the same arguments.

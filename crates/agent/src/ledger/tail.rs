@@ -16,31 +16,50 @@ pub fn parked_request(request: Part, key: &str, question: &Value, waiting: Value
     request.with_metadata_entry("interrupt", question).with_metadata_entry(LEDGER, note)
 }
 
-/// The output that the model was given of a request that [waits](parked_request).
+/// The output that a request at the end of a conversation has: what the model was given of one that
+/// [waits](parked_request), or of one that is done and whose output waits for those beside it.
 pub fn parked_output(request: &Part) -> Option<&Value> {
+    if let Some(output) = request.metadata_entry("pendingOutput") {
+        return Some(output);
+    }
     waiting_key(request)?;
     request.metadata_entry(LEDGER)?.get("waiting")
 }
 
-/// The outputs of the requests that [wait](parked_request) at the end of a conversation, for whoever
-/// goes on with another turn: those of calls that have `ended` since, and else that they wait. `None`
-/// where none waits. From then on the calls live on in their records alone.
+/// The outputs of the requests at the end of a conversation, for whoever goes on with another turn. Of
+/// those that [wait](parked_request): that of a call that has `ended` since, and else that it waits; from
+/// then on such a call lives on in its record alone. Of others: the output that is there, or that
+/// nobody gave one. `None` where the conversation does not end with requests.
 pub fn close_parked(messages: &Messages, ended: &[CallRecord]) -> Option<Message> {
     let last = messages.last().filter(|last| last.role == Role::Model)?;
-    let mut outputs = Vec::new();
-    for (part, request) in last.tool_requests() {
-        let key = waiting_key(part)?;
+    let outputs = last.tool_requests().map(|(part, request)| {
         let reference: Arc<str> = request.id.clone().unwrap_or_default();
-        outputs.push(match ended.iter().find(|record| *record.key == *key) {
-            Some(record) => told_as(record, &reference).1,
-            None => waiting_output(part, request, key),
-        });
-    }
+        match waiting_key(part) {
+            Some(key) => match ended.iter().find(|record| *record.key == *key) {
+                Some(record) => told_as(record, &reference).1,
+                None => waiting_output(part, request, key),
+            },
+            None => {
+                let output = part.metadata_entry("pendingOutput").cloned();
+                let output = output.unwrap_or_else(|| json!({ "error": unanswered(part) }));
+                Part::tool_response(request.name.clone(), request.id.clone(), output)
+            }
+        }
+    });
+    let outputs: Vec<_> = outputs.collect();
     (!outputs.is_empty()).then(|| Message::new(Role::Tool, outputs))
 }
 
+/// What a model is told of a request that nobody answered.
+pub fn unanswered(request: &Part) -> &'static str {
+    match request.is_interrupt() {
+        true => "nobody answered what the call waits for: it was not done",
+        false => "nobody answered the call: whether the tool ran is not known",
+    }
+}
+
 /// How a call is that waits.
-const WAITING: &str = "waiting";
+pub(super) const WAITING: &str = "waiting";
 
 /// The key of the record of a request that waits for a person.
 pub(crate) fn waiting_key(part: &Part) -> Option<&str> {

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// What a call of a tool changes, and so what becomes of one whose outcome is not known: its process
-/// ended while it ran.
+/// ended while it ran, or, until its invocation ends, it was cancelled or timed out while it ran.
 ///
 /// The [ledger](crate::ledger) records a call before it runs and its outcome after, where the agent
 /// has a store that keeps one.
@@ -20,8 +20,10 @@ pub enum Effects {
     ReadOnly,
     /// It changes something, and does so once for each
     /// [`idempotency_key`](crate::ToolContext::idempotency_key) however often it runs. A call like
-    /// one whose outcome is not known gets that one's key.
+    /// one whose outcome is not known gets that one's key, until one with it succeeds: in any later
+    /// turn and invocation of the conversation.
     Idempotent,
-    /// As [`Effects::Once`], but a call like one whose outcome is not known waits for a person.
+    /// As [`Effects::Once`], but a call like one whose outcome is not known waits for a person, until
+    /// one that was approved succeeds: in any later turn and invocation of the conversation.
     Ask,
 }

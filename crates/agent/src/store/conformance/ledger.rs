@@ -112,7 +112,7 @@ pub(super) async fn lets_one_of_many_win(bench: Bench) -> Checked {
                 if !record.is_waiting() {
                     return Err(RuntimeError::FailedPrecondition("taken".into()));
                 }
-                record.state = CallState::Running { since: now };
+                record.state = CallState::Running { since: now, lease: None };
                 record.turn = number as u64;
                 Ok(CallChange::Write(Box::new(record)))
             };

@@ -1,5 +1,7 @@
 //! The account of tool calls, as a host and a model see it.
 
+mod lasting;
+
 use std::sync::{Arc, Mutex};
 
 use antiphon_agent::{
