@@ -33,6 +33,10 @@ impl Engine {
         self.uplink_sent = Duration::ZERO;
         self.reconnect.attempts.connected(self.now);
         self.reconnect.resumed = self.reconnect.resuming && capabilities.resumption;
+        if !self.reconnect.resumed {
+            // What is said from now on is in no handle of before, whoever gave it.
+            self.reconnect.handle.forget();
+        }
         self.plan_life(&capabilities);
         self.capabilities = Some(capabilities);
         if self.phase == Phase::Connecting {

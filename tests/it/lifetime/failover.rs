@@ -74,7 +74,11 @@ async fn a_dead_provider_is_left_at_once_and_is_back_on_the_next_rotation() {
     rig.next_connection().await;
     let events = rig.now().await;
     assert_eq!(changes(&events), ["first-1"]);
-    assert_eq!(rig.provider.requests().len(), 2);
+    assert_eq!(restored(&events).last(), Some(&(Continuity::History, 0)));
+    let requests = rig.provider.requests();
+    assert_eq!(requests.len(), 2);
+    assert!(requests[1].resume.is_none(), "what was said with the second is not in its handle");
+    assert_eq!(requests[1].history.len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
