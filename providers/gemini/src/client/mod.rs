@@ -40,6 +40,9 @@ pub use endpoint::Platform;
 
 /// The provider's name.
 pub(crate) const NAME: &str = "gemini";
+/// Stands in a handle between the name of the model that gave it, if that is not the configuration's
+/// own, and what the service knows it by.
+pub(crate) const OF_MODEL: char = '\n';
 /// A request for a reply that is not answered for so long is given up.
 const ANSWER_WITHIN: Duration = Duration::from_secs(15);
 /// Frames one after the other that are no messages, before the connection is given up.
@@ -53,6 +56,8 @@ pub struct Client {
     phase: Phase,
     history: Vec<HistoryItem>,
     resume: Option<Resumption>,
+    /// What handles begin with: whose they are.
+    handle_prefix: String,
     /// What the names of replies and utterances begin with: they are told apart over connections.
     prefix: String,
     uplink: Uplink,
@@ -159,6 +164,7 @@ impl Client {
             phase: Phase::New,
             history: Vec::new(),
             resume: None,
+            handle_prefix: model.map(|model| format!("{model}{OF_MODEL}")).unwrap_or_default(),
             prefix: String::new(),
             uplink: Uplink::default(),
             reply: None,

@@ -42,6 +42,22 @@ fn a_turn_is_a_reply_with_voice_words_and_a_bill() {
 }
 
 #[test]
+fn a_bill_without_measure_does_not_overflow() {
+    let mut talk = auto(NEW);
+    talk.voice(20);
+    let much = json!({"modality": "AUDIO", "tokenCount": i64::MAX.to_string()});
+    let (many, most) = (vec![much; 3], i64::MAX.to_string());
+    talk.server(json!({"serverContent": {"turnComplete": true}, "usageMetadata": {
+        "promptTokenCount": most, "toolUsePromptTokenCount": most, "thoughtsTokenCount": most,
+        "responseTokenCount": most, "promptTokensDetails": many,
+        "toolUsePromptTokensDetails": many, "responseTokensDetails": []}}));
+    let Some(LiveEvent::ReplyDone { usage: Some(usage), .. }) = talk.out.events.pop_back() else {
+        panic!()
+    };
+    assert_eq!((usage.input_audio_tokens, usage.input_text_tokens), (u64::MAX, 0));
+}
+
+#[test]
 fn quirk_59_all_parts_of_a_message_are_heard() {
     let mut talk = auto(MIDDLE);
     talk.content(json!({"modelTurn": {"parts": [part(20), {"text": "hm", "thought": true},
@@ -435,6 +451,7 @@ fn what_else_the_server_tells_comes_through() {
     talk.server(json!({"sessionResumptionUpdate": {"newHandle": "", "resumable": false}}));
     talk.server(json!({"sessionResumptionUpdate": {"resumable": true}}));
     talk.server(json!({"goAway": {"timeLeft": "50s"}}));
+    talk.server(json!({"goAway": {"timeLeft": "1e19s"}}));
     talk.server(json!({"goAway": {}}));
     talk.server(json!({"error": {"code": 500, "message": "Odd.", "status": "INTERNAL"}}));
     talk.content(json!({"groundingMetadata": {"webSearchQueries": ["x"]}}));
@@ -445,6 +462,7 @@ fn what_else_the_server_tells_comes_through() {
             "not_resumable",
             "not_resumable",
             "going away Some(50s)",
+            "going away Some(3600s)",
             "going away None",
             "error INTERNAL",
             "native groundingMetadata"
