@@ -15,7 +15,11 @@ fn setup() -> (Setup, ScriptedProvider, ScriptedProvider) {
     let (second, third) = (ScriptedProvider::default(), ScriptedProvider::default());
     let (to_second, to_third) = (Arc::new(second.clone()), Arc::new(third.clone()));
     let setup = Setup::new()
-        .config(|config| config.model("first-1").voice("marin").instructions("Be kind."))
+        .config(|mut config| {
+            config.options.insert("dialect".into(), "azure".into());
+            config.options.insert("temperature".into(), 0.5.into());
+            config.model("first-1").voice("marin").instructions("Be kind.")
+        })
         .build(|builder| {
             builder
                 .fallback(to_second, |config: LiveConfig| config.model("second-1"))
@@ -53,6 +57,8 @@ async fn a_failed_connect_moves_the_conversation_to_the_next_with_its_history() 
     assert_eq!((request.epoch, request.history.len()), (3, 2));
     assert_eq!(request.config.instructions.as_deref(), Some("Be kind."));
     assert_eq!((request.config.model.as_deref(), &request.config.voice), (Some("second-1"), &None));
+    let options: Vec<_> = request.config.options.keys().collect();
+    assert_eq!(options, ["temperature"], "the dialect is another provider's");
     rig.whole_turn("Still there?", "Yes.").await;
 }
 
