@@ -9,6 +9,7 @@ use super::{
     io::{HostCommand, Origin, Output},
     prompts::Delivery,
     sequencer::{Wanted, Why},
+    timers::at,
     workflow::Advanced,
 };
 use crate::session::{
@@ -20,6 +21,7 @@ impl Engine {
     pub(super) fn on_host_audio(&mut self, frame: AudioFrame) {
         if !matches!(self.phase, Phase::Closing(_)) && !self.has_hung_up() {
             let frame = self.audible_to_provider(frame);
+            self.reconnect.silence.audio(&frame, self.now);
             self.uplink.audio(frame);
         }
     }
@@ -147,7 +149,7 @@ impl Engine {
         request.host_id = host_id;
         request.protected = options.protected;
         request.within = options.begin_within.unwrap_or(request.within);
-        request.by = options.begin_within.map(|within| self.now + within);
+        request.by = options.begin_within.map(|within| at(self.now, within));
         if !self.replies.want(request, wanted) {
             self.emit_error("queue", "too much waits to be said; it was dropped");
             self.tell_request_end(request, RequestEnd::Refused);
