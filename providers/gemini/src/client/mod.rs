@@ -31,7 +31,7 @@ use self::{
     errors::When,
     hearing::Hearing,
     partial::Partials,
-    replies::{AFTER_REQUEST, Reply},
+    replies::{AFTER_REQUEST, Remains, Reply},
     settings::Settings,
 };
 use crate::wire::{ApiError, ClientMessage, ServerMessage};
@@ -118,14 +118,6 @@ struct Asked {
     /// The session does not want it any more.
     cancelled: bool,
     until: Instant,
-}
-
-/// What still comes of a reply that was given up here.
-#[derive(Debug)]
-struct Remains {
-    until: Instant,
-    /// The model has said all of it: what it says now is something else.
-    generated: bool,
 }
 
 /// What turns cost. The server tells the whole of a turn, perhaps several times.
@@ -324,6 +316,7 @@ impl Client {
         // The server stops with it whatever it was saying, and says so; if not, this is waited for.
         if let Some(remains) = &mut self.remains {
             remains.until = remains.until.min(now + AFTER_REQUEST);
+            remains.stopped = true;
         }
         let until = now + ANSWER_WITHIN;
         let asked = Asked { request, cancelled: false, until };

@@ -352,6 +352,34 @@ fn a_request_that_was_cancelled_before_it_was_answered_is_not_heard() {
 }
 
 #[test]
+fn a_cancelled_reply_does_not_speak_again_however_long_the_server_goes_on() {
+    let mut talk = auto(NEW);
+    talk.heard("Tell me a story.");
+    talk.voice(3_000);
+    talk.pass_ms(1_000);
+    talk.command(LiveCommand::CancelReply { reply: None });
+    talk.told();
+    // The server generates as fast as the voice is heard, and slower.
+    for _ in 0..15 {
+        talk.pass_ms(1_000);
+        talk.voice(1_000);
+    }
+    talk.pass_ms(4_000);
+    talk.voice(20);
+    let told = talk.told();
+    assert!(told.iter().all(|told| told == "ignored remains of a reply"), "{told:?}");
+    // It takes the voice as played before it tells the end, which answers nothing.
+    talk.pass_ms(5_000);
+    talk.heard("And the second one?");
+    talk.told();
+    talk.done();
+    talk.voice(20);
+    let told = talk.told();
+    let started = told.iter().filter(|told| told.starts_with("start")).count();
+    assert_eq!((started, told.last().map(String::as_str)), (1, Some("voice 20")), "{told:?}");
+}
+
+#[test]
 fn remains_are_not_waited_for_for_ever() {
     let mut talk = Talk::with(NEW);
     talk.text("Tell me.");
