@@ -561,3 +561,28 @@ async fn a_restart_also_takes_the_place_of_a_connection_that_is_being_made() {
     rig.next_connection().await;
     rig.whole_turn("Still there?", "Yes.").await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_a_jammed_connection_holds_back_goes_to_the_next_one_and_only_there() {
+    let (tool, latch) = LatchedTool::new("slow", ToolPlan::Succeed);
+    let mut rig = Setup::new().build(|builder| builder.tool(tool)).start().await;
+    rig.user_says("u1", "Do it").calls_tool("r1", "c1", "slow", "{}");
+    latch.started().await;
+    rig.session.send_audio(voice_like(16_000, 100)).unwrap();
+    rig.settle().await;
+    rig.far.jam(true);
+    rig.session.send_audio(voice_like(16_000, 500)).unwrap();
+    latch.release(1);
+    rig.settle().await;
+    rig.emit(LiveEvent::GoingAway { time_left: None });
+    let mut old = std::mem::replace(&mut rig.far, rig.provider.far_end().await);
+    assert_eq!(audio_ms(&old.drain()), 100);
+    assert!(old.is_dropped(), "it cannot send the rest any more");
+    rig.settle().await;
+    let commands = rig.far.drain();
+    assert_eq!(audio_ms(&commands), 500);
+    assert_eq!(names(&commands).iter().filter(|name| **name != "append_audio").count(), 1);
+    assert!(names(&commands).contains(&"create_reply"), "the output is in the history");
+    let events = rig.now().await;
+    assert_eq!(restored(&events), [(Continuity::History, 0)]);
+}
