@@ -136,7 +136,7 @@ impl SessionBuilder {
 
     /// Sets bounds and deadlines.
     pub fn limits(mut self, limits: SessionLimits) -> Self {
-        self.limits = limits;
+        self.limits = limits.within_reach();
         self
     }
 
@@ -153,8 +153,9 @@ impl SessionBuilder {
     /// counts. [`EventKind::ProviderChanged`](super::EventKind::ProviderChanged) tells of a change.
     ///
     /// `config` makes the configuration of this provider: it is given the session's without provider,
-    /// profile, models, key, bearer, endpoint, voice and provider options, which are another's. What the
-    /// provider cannot do of the rest makes [`AgentSession::start`] fail.
+    /// profile, models, key, bearer, endpoint, voice, provider options, and options that name a dialect,
+    /// platform or project, which are another's. What the provider cannot do of the rest makes
+    /// [`AgentSession::start`] fail.
     pub fn fallback(
         mut self,
         provider: Arc<dyn LiveProvider>,

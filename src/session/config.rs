@@ -101,6 +101,35 @@ pub struct SessionLimits {
     pub events: usize,
 }
 
+/// What is to happen after this may as well never happen.
+pub(crate) const NEVER: Duration = Duration::from_secs(30 * 365 * 24 * 3_600);
+
+impl SessionLimits {
+    /// With times that a clock can reach: hosts mean "never" by [`Duration::MAX`].
+    pub(crate) fn within_reach(mut self) -> Self {
+        let times = [
+            &mut self.uplink,
+            &mut self.gap_audio,
+            &mut self.reply_audio,
+            &mut self.settle,
+            &mut self.turn_settle,
+            &mut self.stall,
+            &mut self.reply_start,
+            &mut self.wrap_up,
+            &mut self.confirm,
+            &mut self.host_tool,
+            &mut self.hook,
+            &mut self.detached,
+            &mut self.close,
+        ];
+        let maybe = [&mut self.authorize_deadline, &mut self.max_length, &mut self.max_silence];
+        for time in times.into_iter().chain(maybe.into_iter().flatten()) {
+            *time = NEVER.min(*time);
+        }
+        self
+    }
+}
+
 impl Default for SessionLimits {
     fn default() -> Self {
         Self {

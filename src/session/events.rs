@@ -269,7 +269,8 @@ pub enum EventKind {
         restored: Continuity,
         /// How long there was none.
         gap_ms: u64,
-        /// Of the user's audio in that time, so much was dropped because it was more than is kept.
+        /// So much of the user's audio was dropped because it was more than is kept: in that time, and
+        /// before it since the last connection took anything.
         audio_lost_ms: u64,
     },
     /// The new connection is one with another provider: one that the session falls back on, or again
@@ -442,7 +443,7 @@ pub enum Restored {
     Summary,
     /// Its end in short, as part of the instructions: the provider takes no history.
     Digest,
-    /// Nothing.
+    /// Nothing, though something was said.
     None,
 }
 
@@ -454,11 +455,12 @@ pub enum Continuity {
     /// All of it: the provider continues it, or nothing was said so far.
     Full,
     /// Its words and tool calls, as they were told again. Voices, and what came before the newest two
-    /// hundred, are not among them.
+    /// hundred, are not among them. Where nothing can be told, what the provider had kept before the
+    /// last things that were said.
     History,
     /// The end of it in short, as part of the instructions: the provider takes no history.
     Digest,
-    /// Nothing.
+    /// Nothing, though something was said.
     None,
 }
 

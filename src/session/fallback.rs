@@ -7,6 +7,18 @@ use antiphon_live::{ConnectRequest, LiveConfig, LiveConnection, LiveError, LiveP
 /// Makes of the session's configuration that of another provider.
 type Adapt = dyn Fn(LiveConfig) -> LiveConfig + Send + Sync;
 
+/// Options that mean something to one provider only, whatever else is neutral.
+const OF_ONE_PROVIDER: [&str; 8] = [
+    "api_version",
+    "dialect",
+    "location",
+    "platform",
+    "project",
+    "session",
+    "tools",
+    "user_project",
+];
+
 /// A provider that a session may connect with.
 #[derive(Clone)]
 pub(crate) struct Candidate {
@@ -42,6 +54,7 @@ impl Candidate {
         config.endpoint = None;
         config.voice = None;
         config.provider_options.clear();
+        config.options.retain(|name, _| !OF_ONE_PROVIDER.contains(&name.as_str()));
         adapt(config)
     }
 

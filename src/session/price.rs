@@ -83,10 +83,10 @@ impl PriceTable {
         let cached_image = usage.cached_image_tokens.min(usage.input_image_tokens);
         let cached_text = usage
             .cached_tokens
-            .saturating_sub(cached_audio + cached_image)
+            .saturating_sub(cached_audio.saturating_add(cached_image))
             .min(usage.input_text_tokens);
         let of = |count: u64, price: Cost, per: u128| {
-            u128::from(count) * u128::from(price.0) * (MILLION * MINUTE_MS / per)
+            (u128::from(count) * u128::from(price.0)).saturating_mul(MILLION * MINUTE_MS / per)
         };
         let parts = [
             of(usage.input_text_tokens - cached_text, self.input_text, MILLION),

@@ -173,6 +173,10 @@ pub struct Capabilities {
     pub update_instructions: bool,
     /// Detects the user's speech by itself ([`crate::VoiceActivity::Auto`]).
     pub voice_activity: bool,
+    /// Says when the user begins to speak and stops ([`LiveEvent::SpeechStarted`]), and does so at
+    /// once. Where it does not, a session that looks for a quiet moment listens itself.
+    #[serde(default)]
+    pub tells_speech: bool,
     /// The silence after which it takes the user's speech for over, where it detects that. So much
     /// earlier than it says so the user has stopped.
     pub end_silence: Duration,
@@ -238,6 +242,7 @@ impl Capabilities {
             update_tools: false,
             update_instructions: false,
             voice_activity: false,
+            tells_speech: false,
             end_silence: Duration::ZERO,
             manual_activity: false,
             interrupts: false,
@@ -272,6 +277,7 @@ impl Capabilities {
         capabilities.update_tools = true;
         capabilities.update_instructions = true;
         capabilities.voice_activity = true;
+        capabilities.tells_speech = true;
         capabilities.tools_after_reply = true;
         capabilities.history = true;
         capabilities

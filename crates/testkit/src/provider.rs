@@ -209,6 +209,13 @@ impl FarEnd {
         self.valve.waker.wake();
     }
 
+    /// While jammed the connection takes commands that do not leave it, as where the network is dead and
+    /// the buffers are not full yet.
+    pub fn jam(&self, jammed: bool) {
+        self.valve.jammed.store(jammed, Ordering::SeqCst);
+        self.valve.waker.wake();
+    }
+
     /// Whether the session dropped the connection.
     pub fn is_dropped(&self) -> bool {
         self.events.is_closed()
@@ -223,6 +230,7 @@ impl FarEnd {
 #[derive(Default)]
 struct Valve {
     shut: AtomicBool,
+    jammed: AtomicBool,
     waker: AtomicWaker,
 }
 
@@ -231,6 +239,9 @@ struct ScriptedConnection {
     commands: mpsc::UnboundedSender<LiveCommand>,
     capabilities: Arc<Capabilities>,
     valve: Arc<Valve>,
+    /// What was taken and has not left; each is taken for one byte.
+    held: VecDeque<LiveCommand>,
+    sent: u64,
     ended: bool,
     open: Arc<AtomicUsize>,
 }
@@ -248,10 +259,25 @@ fn connection(
         commands,
         capabilities,
         valve: valve.clone(),
+        held: VecDeque::new(),
+        sent: 0,
         ended: false,
         open,
     };
     (near, FarEnd { events: event_sender, commands: command_receiver, valve })
+}
+
+impl ScriptedConnection {
+    /// Sends what may leave. Whether that is all.
+    fn let_out(&mut self, cx: &mut Context<'_>) -> bool {
+        self.valve.waker.register(cx.waker());
+        while !self.valve.jammed.load(Ordering::SeqCst) {
+            let Some(command) = self.held.pop_front() else { return true };
+            self.sent += 1;
+            let _ = self.commands.send(command);
+        }
+        self.held.is_empty()
+    }
 }
 
 impl Drop for ScriptedConnection {
@@ -281,7 +307,7 @@ impl Sink<LiveCommand> for ScriptedConnection {
         if self.valve.shut.load(Ordering::SeqCst) { Poll::Pending } else { Poll::Ready(Ok(())) }
     }
 
-    fn start_send(self: Pin<&mut Self>, command: LiveCommand) -> Result<(), LiveError> {
+    fn start_send(mut self: Pin<&mut Self>, command: LiveCommand) -> Result<(), LiveError> {
         if let Err(what) = self.capabilities.check(&command) {
             return Err(LiveError::unsupported("scripted", what));
         }
@@ -290,16 +316,24 @@ impl Sink<LiveCommand> for ScriptedConnection {
         {
             return Err(LiveError::InvalidCommand(format!("audio is {:?}", frame.format)));
         }
+        if !self.held.is_empty() || self.valve.jammed.load(Ordering::SeqCst) {
+            self.held.push_back(command);
+            return Ok(());
+        }
+        self.sent += 1;
         self.commands.send(command).map_err(|_| LiveError::NotConnected)
     }
 
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<(), LiveError>> {
-        Poll::Ready(Ok(()))
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), LiveError>> {
+        if self.let_out(cx) { Poll::Ready(Ok(())) } else { Poll::Pending }
     }
 
-    fn poll_close(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), LiveError>> {
+    fn poll_close(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), LiveError>> {
         self.valve.waker.register(cx.waker());
         // A peer that does not read does not close in order either.
+        if !self.let_out(cx) {
+            return Poll::Pending;
+        }
         if self.valve.shut.load(Ordering::SeqCst) { Poll::Pending } else { Poll::Ready(Ok(())) }
     }
 }
@@ -310,7 +344,11 @@ impl LiveConnection for ScriptedConnection {
     }
 
     fn unsent_bytes(&self) -> usize {
-        0
+        self.held.len()
+    }
+
+    fn sent_bytes(&self) -> u64 {
+        self.sent
     }
 }
 

@@ -31,17 +31,34 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Adds `other` to this count.
+    /// Adds `other` to this count; what a server makes up does not overflow it.
     pub fn add(&mut self, other: &Self) {
-        self.input_text_tokens += other.input_text_tokens;
-        self.input_audio_tokens += other.input_audio_tokens;
-        self.input_image_tokens += other.input_image_tokens;
-        self.cached_tokens += other.cached_tokens;
-        self.cached_audio_tokens += other.cached_audio_tokens;
-        self.cached_image_tokens += other.cached_image_tokens;
-        self.output_text_tokens += other.output_text_tokens;
-        self.output_audio_tokens += other.output_audio_tokens;
-        self.input_audio_ms += other.input_audio_ms;
-        self.output_audio_ms += other.output_audio_ms;
+        let counts = [
+            (&mut self.input_text_tokens, other.input_text_tokens),
+            (&mut self.input_audio_tokens, other.input_audio_tokens),
+            (&mut self.input_image_tokens, other.input_image_tokens),
+            (&mut self.cached_tokens, other.cached_tokens),
+            (&mut self.cached_audio_tokens, other.cached_audio_tokens),
+            (&mut self.cached_image_tokens, other.cached_image_tokens),
+            (&mut self.output_text_tokens, other.output_text_tokens),
+            (&mut self.output_audio_tokens, other.output_audio_tokens),
+            (&mut self.input_audio_ms, other.input_audio_ms),
+            (&mut self.output_audio_ms, other.output_audio_ms),
+        ];
+        for (count, more) in counts {
+            *count = count.saturating_add(more);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nonsense_does_not_overflow() {
+        let mut usage = Usage { input_text_tokens: u64::MAX - 1, ..Usage::default() };
+        usage.add(&Usage { input_text_tokens: 7, output_audio_tokens: 7, ..Usage::default() });
+        assert_eq!((usage.input_text_tokens, usage.output_audio_tokens), (u64::MAX, 7));
     }
 }

@@ -4,12 +4,13 @@ use std::{fmt, sync::Arc};
 
 use antiphon_live::{
     Capabilities, ConnectRequest, Connector, LiveConfig, LiveConnection, LiveError, LiveProvider,
-    Secrets,
+    Resumption, Secrets,
     websocket::{self, TcpConnector, WebSocketOptions},
 };
 use async_trait::async_trait;
+use secrecy::{ExposeSecret, SecretString};
 
-use crate::client::{Client, NAME, Platform, model_of};
+use crate::client::{Client, NAME, OF_MODEL, Platform, model_of};
 
 /// Gemini Live over WebSocket.
 ///
@@ -116,10 +117,11 @@ impl Gemini {
         request: &ConnectRequest,
         secrets: Secrets,
         model: Option<&str>,
+        resume: Option<Resumption>,
     ) -> Result<Box<dyn LiveConnection>, LiveError> {
         let client = Client::with_model(&request.config, self.platform.as_ref(), model)?
             .history(request.history.clone())
-            .resume(request.resume.clone())
+            .resume(resume)
             .epoch(request.epoch);
         websocket::connect(client, request, secrets, &*self.connector, &self.options).await
     }
@@ -148,22 +150,38 @@ impl LiveProvider for Gemini {
 
     async fn connect(&self, request: ConnectRequest) -> Result<Box<dyn LiveConnection>, LiveError> {
         let secrets = Secrets::resolve(&request.config).await?;
-        let error = match self.connect_with(&request, secrets.clone(), None).await {
-            Ok(connection) => return Ok(connection),
-            Err(error) => error,
-        };
         let first = self.model(&request.config);
         let second = request.config.fallback_model.as_deref().map(str::trim);
         let second = second.filter(|second| !second.is_empty() && **second != *first);
+        let resume = request.resume.clone();
+        if let Some((second, handle)) = second.zip(resume.as_ref()).and_then(handle_of_second) {
+            // Only the model that gave it knows what it stands for.
+            let connecting = self.connect_with(&request, secrets, Some(second), Some(handle));
+            return connecting.await.map_err(|error| {
+                let lasts = !error.is_recoverable() && !is_of_the_caller(&error);
+                if lasts { LiveError::NoResumableSession } else { error }
+            });
+        }
+        let error = match self.connect_with(&request, secrets.clone(), None, resume).await {
+            Ok(connection) => return Ok(connection),
+            Err(error) => error,
+        };
         match second {
             // Another model has no other key, and knows nothing of the handle.
             Some(second) if !is_of_the_caller(&error) && request.resume.is_none() => {
                 tracing::warn!(%error, model = second, "connecting with the fallback model");
-                self.connect_with(&request, secrets, Some(second)).await
+                self.connect_with(&request, secrets, Some(second), None).await
             }
             _ => Err(error),
         }
     }
+}
+
+/// The handle, if the fallback model gave it.
+fn handle_of_second<'a>((second, resume): (&'a str, &Resumption)) -> Option<(&'a str, Resumption)> {
+    let handle = resume.handle.expose_secret().strip_prefix(second)?;
+    let handle = SecretString::from(handle.strip_prefix(OF_MODEL)?);
+    Some((second, Resumption { handle }))
 }
 
 /// Whether connecting failed for a reason that no model changes.

@@ -353,6 +353,14 @@ impl Driver {
         match output {
             Output::Connect { request, provider } => {
                 let within = request.config.connect_timeout;
+                // Some servers count anew on each connection, and their calls are other ones.
+                let new_ids = request.epoch > 1 && request.resume.is_none();
+                if new_ids
+                    && !self.engine.has_open_calls()
+                    && let Some(tasks) = &mut self.tasks
+                {
+                    tasks.forget_ids();
+                }
                 self.wire.connect(request, provider, within);
                 self.due |= Sources::WIRE;
             }

@@ -81,6 +81,11 @@ impl CallTasks {
         }
     }
 
+    /// Calls that come from now on have nothing to do with those of before, whatever their ids.
+    pub(crate) fn forget_ids(&mut self) {
+        self.executor = Arc::new(self.executor.with_new_ids());
+    }
+
     /// Has the policy judge a call, beside the audio path.
     pub(crate) fn judge(
         &mut self,

@@ -28,6 +28,8 @@ const HIGH_WATER: usize = 32 * 1024;
 const MAX_OUTGOING: usize = 1_024;
 /// How long connecting may take where the configuration does not say.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
+/// By no count of bytes has it left: the connection was not handed it.
+const NOT_HANDED: u64 = u64::MAX;
 /// How long a connection that was replaced may take to close before it is dropped.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -120,9 +122,16 @@ impl Wire {
     pub(super) fn close(&mut self, epoch: u32) {
         self.connecting.take_if(|(connecting, _)| *connecting == epoch);
         if let Some((_, connection)) = self.connection.take_if(|(open, _)| *open == epoch) {
-            // What it was handed it sends before it closes.
-            self.in_flight.clear();
-            self.forget_stream(epoch, u64::MAX);
+            let sent = connection.sent_bytes();
+            let mut handed = self.in_flight.iter().filter(|(by, _)| *by != NOT_HANDED);
+            if handed.any(|(by, _)| *by > sent) {
+                // It takes nothing. What did not leave is said again elsewhere, and only there: the
+                // connection is dropped before it can.
+                drop(connection);
+                self.forget_stream(epoch, sent);
+                return;
+            }
+            self.forget_stream(epoch, NOT_HANDED - 1);
             let give_up = Box::pin(tokio::time::sleep(CLOSE_TIMEOUT));
             self.closing = Some(Closing { connection, give_up });
         }
@@ -229,10 +238,15 @@ impl Wire {
                 next.or_else(|| engine.poll_uplink().map(|command| (command, Origin::None)))?;
             let name = command.name();
             let kept = is_said_again(&command).then(|| command.clone());
+            let is_audio = matches!(command, LiveCommand::AppendAudio(_));
             let command = match command {
                 LiveCommand::AppendAudio(frame) => match self.convert(frame) {
                     Ok(Some(frame)) => LiveCommand::AppendAudio(frame),
-                    Ok(None) => continue,
+                    Ok(None) => {
+                        // It leaves with what comes next.
+                        self.in_flight.extend(kept.map(|command| (NOT_HANDED, command)));
+                        continue;
+                    }
                     Err(error) => {
                         return Some(Input::Refused { epoch, command: name, origin, error });
                     }
@@ -248,13 +262,17 @@ impl Wire {
                         self.in_flight.pop_front();
                     }
                     let by = sent + connection.unsent_bytes() as u64;
+                    if is_audio {
+                        let held = self.in_flight.iter_mut().filter(|(by, _)| *by == NOT_HANDED);
+                        held.for_each(|held| held.0 = by);
+                    }
                     self.in_flight.extend(kept.map(|command| (by, command)));
                     if let Origin::Prompt(id) = origin {
                         return Some(Input::PromptSent { id });
                     }
                 }
                 Err(error) if error.is_recoverable() => {
-                    self.in_flight.extend(kept.map(|command| (u64::MAX, command)));
+                    self.in_flight.extend(kept.map(|command| (NOT_HANDED, command)));
                     return Some(self.lost(Some(error)));
                 }
                 Err(error) => {

@@ -91,11 +91,7 @@ impl Engine {
             self.send(LiveCommand::UpdateInstructions(instructions), Origin::None);
             self.send(LiveCommand::UpdateTools(next.tools.into()), Origin::None);
         } else {
-            // What happened since the last handle the next agent has to know as well.
-            if self.reconnect.handle.is_outdated() && self.can(|can| can.history) {
-                self.reconnect.handle.forget();
-            }
-            self.replace_because("another agent has the conversation now");
+            self.replace_because("another agent has the conversation now", true);
         }
         let answers = self.replies.is_waiting();
         if speaks && !answers {

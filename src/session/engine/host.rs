@@ -13,6 +13,7 @@ use super::{
 };
 use crate::session::{
     EventKind, HostPromptKind, RequestEnd, SayOptions, SessionState, approvals::Settled,
+    config::NEVER,
 };
 
 impl Engine {
@@ -20,6 +21,7 @@ impl Engine {
     pub(super) fn on_host_audio(&mut self, frame: AudioFrame) {
         if !matches!(self.phase, Phase::Closing(_)) && !self.has_hung_up() {
             let frame = self.audible_to_provider(frame);
+            self.reconnect.silence.audio(&frame, self.now);
             self.uplink.audio(frame);
         }
     }
@@ -151,11 +153,12 @@ impl Engine {
     }
 
     fn want_host(&mut self, wanted: Wanted, options: SayOptions, host_id: Option<u64>) {
+        let begin_within = options.begin_within.map(|within| within.min(NEVER));
         let mut request = self.request(Why::Host);
         request.host_id = host_id;
         request.protected = options.protected;
-        request.within = options.begin_within.unwrap_or(request.within);
-        request.by = options.begin_within.map(|within| self.now + within);
+        request.within = begin_within.unwrap_or(request.within);
+        request.by = begin_within.map(|within| self.now + within);
         if !self.replies.want(request, wanted) {
             self.emit_error("queue", "too much waits to be said; it was dropped");
             self.tell_request_end(request, RequestEnd::Refused);

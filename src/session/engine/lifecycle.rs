@@ -13,7 +13,7 @@ use super::{
     lifetime::{Named, Next},
     reconnect::Gap,
     sequencer::Why,
-    timers::Timer,
+    timers::{Timer, at},
 };
 use crate::session::{EndReason, EventKind, RequestEnd, SessionState};
 
@@ -33,6 +33,10 @@ impl Engine {
         self.uplink_sent = Duration::ZERO;
         self.reconnect.attempts.connected(self.now);
         self.reconnect.resumed = self.reconnect.resuming && capabilities.resumption;
+        if !self.reconnect.resumed {
+            // What is said from now on is in no handle of before, whoever gave it.
+            self.reconnect.handle.forget();
+        }
         self.plan_life(&capabilities);
         self.capabilities = Some(capabilities);
         if self.phase == Phase::Connecting {
@@ -44,6 +48,9 @@ impl Engine {
         self.stats.reconnects += 1;
         self.tell_restored();
         self.set_state(SessionState::Listening);
+        if self.can(|can| can.manual_activity) && self.uplink.begin_again() {
+            self.speech_goes_on();
+        }
         self.send_held_responses();
         self.ask_for_what_is_owed();
     }
@@ -56,6 +63,10 @@ impl Engine {
             return;
         }
         self.phase = Phase::Running;
+        if self.going_away && !self.timers.is_set(Timer::GoingAway) {
+            // The time was up while the hook ran.
+            self.timers.set(Timer::GoingAway, self.now);
+        }
         let rest = std::mem::take(&mut self.ordered_outputs);
         self.emit_started();
         self.ordered_outputs.push_back(Output::Started);
@@ -71,12 +82,15 @@ impl Engine {
             return;
         }
         let stale = matches!(error, LiveError::NoResumableSession);
-        if stale && self.reconnect.handle.forget() {
+        let refused = self.reconnect.resuming
+            && self.can(|can| can.history)
+            && self.reconnect.handle.is_refused(&error);
+        if (stale || refused) && self.reconnect.handle.forget() {
             // The provider has forgotten the conversation: a new one that is told of it.
             return self.connect_again();
         }
         if self.phase == Phase::Connecting {
-            if self.reconnect.attempts.first_failed() {
+            if self.reconnect.attempts.first_failed(self.now) {
                 tracing::warn!(%error, "connecting with the provider that the session falls back on");
                 self.first_error.get_or_insert(error);
                 return self.connect_again();
@@ -99,7 +113,7 @@ impl Engine {
         let error = error.unwrap_or(LiveError::Closed { code: 1000, reason: String::new() });
         // While the start hook still runs, all that this tells waits for it like any event.
         let expected = self.going_away && matches!(error, LiveError::Closed { .. });
-        self.lose_connection();
+        self.lose_connection(self.reconnect.attempts.provider());
         let next = self.reconnect.attempts.lost(&error, expected, self.now);
         self.try_again_or_end(next, error);
     }
@@ -208,19 +222,25 @@ impl Engine {
     }
 
     /// Everything that belongs to the connection ends with it. What was received plays on.
-    pub(super) fn lose_connection(&mut self) {
+    /// `provider`: the candidate that it was one with.
+    pub(super) fn lose_connection(&mut self, provider: usize) {
         let unanswered = self.turn.open && self.owes_an_answer();
         self.connected = false;
         self.going_away = false;
-        self.timers.stop(Timer::GoingAway);
-        self.timers.stop(Timer::Expiry);
-        let (dropped, provider) = (self.uplink.dropped(), self.reconnect.attempts.provider());
+        self.reconnect.silence.stop();
+        self.reconnect.leave_from = None;
+        for timer in [Timer::GoingAway, Timer::Quiet, Timer::Expiry] {
+            self.timers.stop(timer);
+        }
+        let dropped = self.uplink.dropped_before();
         self.reconnect.gap = Some(Gap { since: self.now, dropped, provider });
         self.uplink.keep(self.limits.gap_audio);
         let valid = self.capabilities.as_ref().and_then(|can| can.resumption_valid);
         self.reconnect.handle.connection_ended(self.now, valid);
         self.attention.speech_is_over();
         self.timers.stop(Timer::TranscriptWait);
+        // What was only heard by the connection is gone with it.
+        self.turn.pending &= self.uplink.holds_a_turn();
         // What the user is owed is asked for again.
         let asked = self.replies.asked.take().map(|asked| asked.request);
         if let Some(request) = asked.filter(|of| !matches!(of.why, Why::User | Why::Tools)) {
@@ -230,11 +250,12 @@ impl Engine {
         self.forget_speech();
         self.fail_all_prompts();
         self.flush_utterances();
-        self.utterances.forget_wordless();
+        self.utterances.forget_names();
         if let Some(reply) = self.replies.active.as_ref().and_then(|reply| reply.id.clone()) {
             self.note_reply_done(&reply, ReplyOutcome::Failed, None);
             self.end_reply(&reply, ReplyOutcome::Failed);
         }
+        self.replies.forget_done();
         self.replies.playing.iter_mut().for_each(|reply| reply.orphaned = true);
         self.void_unstarted_calls(Outcome::Cancelled);
         if unanswered {
@@ -268,7 +289,7 @@ impl Engine {
                 if wait.is_zero() {
                     return self.connect_again();
                 }
-                self.timers.set(Timer::Backoff, self.now + wait);
+                self.timers.set(Timer::Backoff, at(self.now, wait));
             }
             None => {
                 let reason = match &error {

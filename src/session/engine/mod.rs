@@ -402,6 +402,11 @@ impl Engine {
         self.connected && !self.uplink.is_empty()
     }
 
+    /// Whether any call has no output yet.
+    pub(crate) fn has_open_calls(&self) -> bool {
+        !self.calls.is_empty()
+    }
+
     /// When to call [`Engine::handle_timeout`].
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         self.timers.next()
@@ -487,6 +492,8 @@ impl Engine {
             Timer::Backoff => self.connect_again(),
             Timer::Expiry => self.on_expiry(),
             Timer::GoingAway => self.replace_connection(),
+            // What is due is looked for after each timer.
+            Timer::Quiet => {}
             Timer::Close => self.finish(),
         }
     }

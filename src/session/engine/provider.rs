@@ -88,7 +88,7 @@ impl Engine {
             LiveEvent::GoingAway { time_left } => self.on_going_away(time_left),
             LiveEvent::Resumable(handle) => {
                 let provider = self.reconnect.attempts.provider();
-                self.reconnect.handle.renew(provider, handle, self.calls.is_empty());
+                self.reconnect.handle.renew(provider, handle, self.is_told_whole());
             }
             LiveEvent::NotResumable => self.reconnect.handle.outdate(),
             _ => self.stats.ignored_events += 1,
@@ -166,6 +166,13 @@ impl Engine {
         self.timers.set(Timer::TranscriptWait, self.now + LONGEST_SPEECH);
         self.timers.stop(Timer::TranscriptFlush);
         self.floor_is_wanted(by_hand);
+    }
+
+    /// The user spoke by hand when the last connection was lost, and still does.
+    pub(super) fn speech_goes_on(&mut self) {
+        self.attention.speech_begins(self.now);
+        self.utterances.speech_begins(self.now);
+        self.turn.pending = true;
     }
 
     fn on_speech_stopped(&mut self, audio_end_ms: Option<u64>) {
@@ -331,6 +338,7 @@ impl Engine {
 
     /// The user's next turn begins.
     pub(super) fn begin_turn(&mut self) -> u64 {
+        self.reconnect.handle.outdate();
         self.turn.number += 1;
         self.turn.open = true;
         self.turn.replied = false;
@@ -352,6 +360,7 @@ impl Engine {
 
     /// A reply begins; also one that the provider did not announce.
     fn begin_reply(&mut self, reply: ReplyId, request: Option<u64>) {
+        self.reconnect.handle.outdate();
         let asked = self.replies.asked.filter(|asked| asked.number == request);
         if let Some(asked) = asked {
             self.replies.asked = None;

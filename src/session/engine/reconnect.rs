@@ -7,7 +7,7 @@ use std::{
 
 use antiphon_live::{HistoryItem, HistoryRole};
 
-use super::lifetime::{Attempts, Handle};
+use super::lifetime::{Attempts, Handle, Silence};
 use crate::session::{ResumedFrom, digest::Digest, journal::Seed};
 
 /// What a later connection is told of the conversation, at most.
@@ -18,16 +18,19 @@ const MAX_HISTORY: usize = 200;
 pub(crate) struct Reconnect {
     pub(crate) attempts: Attempts,
     pub(crate) handle: Handle,
+    pub(crate) silence: Silence,
+    /// A connection that the provider wants to be left is not left before.
+    pub(crate) leave_from: Option<Instant>,
     /// The connection that is being made is asked to continue the last one.
     pub(crate) resuming: bool,
     /// The present connection continues an earlier one.
     pub(crate) resumed: bool,
+    /// The connection that is being made is told of something that was said.
+    pub(crate) told: bool,
     /// What the session goes on from, until it was told.
     pub(crate) resumed_from: Option<ResumedFrom>,
     /// What the present connection was told of the conversation among its instructions.
     pub(crate) digest: Option<Digest>,
-    /// There was nothing to tell the present connection: nothing was said before it.
-    pub(crate) is_blank: bool,
     /// The gap between two connections, while there is one.
     pub(crate) gap: Option<Gap>,
     history: VecDeque<Known>,
@@ -63,11 +66,13 @@ impl Reconnect {
         Self {
             attempts,
             handle: Handle::default(),
+            silence: Silence::default(),
+            leave_from: None,
             resuming: false,
             resumed: false,
+            told: false,
             resumed_from,
             digest: None,
-            is_blank: true,
             gap: None,
             history: history.into_iter().map(|item| Known { turn: 0, at: None, item }).collect(),
         }
@@ -99,6 +104,7 @@ impl Reconnect {
             }
             _ => None,
         };
+        self.handle.words_are_written();
         let known = Known { turn, at: Some(at), item };
         self.history.insert(place.unwrap_or(self.history.len()), known);
     }

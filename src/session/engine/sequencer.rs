@@ -134,6 +134,11 @@ impl Sequencer {
         Self { next_generation: first_generation, ..Self::default() }
     }
 
+    /// The connection is gone: the next one may use its names for other replies.
+    pub(crate) fn forget_done(&mut self) {
+        self.done.clear();
+    }
+
     /// Queues something for its turn. `false`: too much waits.
     pub(crate) fn want(&mut self, request: Request, wanted: Wanted) -> bool {
         if self.waiting.len() >= MAX_WAITING {

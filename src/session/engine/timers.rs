@@ -1,6 +1,13 @@
 //! Every deadline of a voice session, as data.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+use crate::session::config::NEVER;
+
+/// When `wait` will be over. Hosts and providers mean "never" by times that no clock can reach.
+pub(crate) fn at(now: Instant, wait: Duration) -> Instant {
+    now + wait.min(NEVER)
+}
 
 /// What a session waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,11 +55,13 @@ pub(crate) enum Timer {
     Expiry,
     /// The provider goes away; a new connection must be made now.
     GoingAway,
+    /// The moment may be quiet enough by now to replace the connection.
+    Quiet,
     /// Tools must have ended by now; the session closes without them.
     Close,
 }
 
-const TIMERS: [Timer; 22] = [
+const TIMERS: [Timer; 23] = [
     Timer::Settle,
     Timer::LostEnd,
     Timer::Stall,
@@ -74,6 +83,7 @@ const TIMERS: [Timer; 22] = [
     Timer::Backoff,
     Timer::Expiry,
     Timer::GoingAway,
+    Timer::Quiet,
     Timer::Close,
 ];
 
@@ -154,6 +164,14 @@ mod tests {
         assert_eq!(timers.take_expired(later), Some(Timer::Close));
         assert_eq!(timers.take_expired(later), Some(Timer::Settle));
         assert_eq!(timers.take_expired(later), None);
+    }
+
+    #[test]
+    fn never_is_a_time_too() {
+        let now = Instant::now();
+        assert_eq!(at(now, Duration::from_secs(1)), now + Duration::from_secs(1));
+        assert_eq!(at(now, Duration::MAX), now + NEVER);
+        assert!(at(now + NEVER, Duration::MAX) > now + NEVER);
     }
 
     #[test]

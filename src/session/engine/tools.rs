@@ -525,7 +525,8 @@ impl Engine {
             return self.emit_error("tool", message);
         };
         if response.will_continue == Some(true) {
-            self.send(LiveCommand::ToolResponse(response), Origin::ToolOutput);
+            let sent = self.send(LiveCommand::ToolResponse(response), Origin::ToolOutput);
+            self.stats.late_tool_results += u64::from(!sent);
             return;
         }
         let (ticket, approved) = (call.ticket, call.approved.clone());

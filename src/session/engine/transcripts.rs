@@ -170,9 +170,11 @@ impl Utterances {
         !self.open.is_empty()
     }
 
-    /// The connection is gone, and with it the names of what it heard.
-    pub(crate) fn forget_wordless(&mut self) {
+    /// The connection is gone, and with it the names of what it heard: the next one may use them for
+    /// something else.
+    pub(crate) fn forget_names(&mut self) {
         self.wordless.clear();
+        self.finished.clear();
     }
 
     fn remember(&mut self, item: Arc<str>) {

@@ -7,6 +7,8 @@ use antiphon_types::AudioFrame;
 
 /// Marks that may wait between audio; the host's commands are bounded before they come here.
 const MAX_MARKS: usize = 256;
+/// Bytes of images that may wait among them.
+const MAX_IMAGE_BYTES: usize = 32 * 1024 * 1024;
 
 /// The user's audio not yet taken by the wire, with the commands that belong between.
 #[derive(Debug)]
@@ -18,7 +20,13 @@ pub(crate) struct Uplink {
     /// Now.
     limit: Duration,
     dropped: Duration,
+    /// Of that, what was dropped before the wire last took something.
+    dropped_before: Duration,
     marks: usize,
+    /// Of the images among them.
+    image_bytes: usize,
+    /// An activity began on the wire and has not ended there.
+    active: bool,
 }
 
 impl Uplink {
@@ -29,7 +37,10 @@ impl Uplink {
             usual: limit,
             limit,
             dropped: Duration::ZERO,
+            dropped_before: Duration::ZERO,
             marks: 0,
+            image_bytes: 0,
+            active: false,
         }
     }
 
@@ -45,25 +56,72 @@ impl Uplink {
         self.limit = self.limit.max(limit);
     }
 
-    /// What was taken and did not reach the wire comes first again, in this order.
+    /// What was taken and did not reach the wire comes first again, in this order. Images go where that
+    /// is too much.
     pub(crate) fn give_back(&mut self, items: Vec<LiveCommand>) {
         for item in items.into_iter().rev() {
             match &item {
                 LiveCommand::AppendAudio(frame) => self.queued += frame.duration(),
+                LiveCommand::Image { data, .. } => {
+                    if !self.has_room_for(&item) {
+                        continue;
+                    }
+                    self.image_bytes += data.len();
+                    self.marks += 1;
+                }
                 _ => self.marks += 1,
+            }
+            match &item {
+                LiveCommand::ActivityStart => self.active = false,
+                LiveCommand::ActivityEnd => self.active = true,
+                _ => {}
             }
             self.items.push_front(item);
         }
     }
 
+    /// There is another wire: an activity that the last one knew of begins there once more. Whether
+    /// one does that is not over.
+    pub(crate) fn begin_again(&mut self) -> bool {
+        if !std::mem::take(&mut self.active) {
+            return false;
+        }
+        self.marks += 1;
+        self.items.push_front(LiveCommand::ActivityStart);
+        !self.items.contains(&LiveCommand::ActivityEnd)
+    }
+
+    /// Whether a turn by hand is on its way, or goes on.
+    pub(crate) fn holds_a_turn(&self) -> bool {
+        self.active || self.has_marks()
+    }
+
     /// Adds a command that must not overtake the audio before it. `false`: too many wait.
     pub(crate) fn mark(&mut self, command: LiveCommand) -> bool {
-        if self.marks == MAX_MARKS {
+        if !self.has_room_for(&command) {
             return false;
+        }
+        if let LiveCommand::Image { data, .. } = &command {
+            self.image_bytes += data.len();
         }
         self.marks += 1;
         self.items.push_back(command);
         true
+    }
+
+    /// Whether something waits that is no audio.
+    pub(crate) fn has_marks(&self) -> bool {
+        self.marks > 0
+    }
+
+    fn has_room_for(&self, command: &LiveCommand) -> bool {
+        let bytes = match command {
+            LiveCommand::Image { data, .. } => data.len(),
+            _ => 0,
+        };
+        // One image of any size may wait.
+        let fits = self.image_bytes == 0 || self.image_bytes + bytes <= MAX_IMAGE_BYTES;
+        self.marks < MAX_MARKS && (bytes == 0 || fits)
     }
 
     /// Forgets the audio.
@@ -77,14 +135,25 @@ impl Uplink {
         self.items.clear();
         self.queued = Duration::ZERO;
         self.marks = 0;
+        self.image_bytes = 0;
     }
 
     /// The next command for the wire.
     pub(crate) fn pop(&mut self) -> Option<LiveCommand> {
         let item = self.items.pop_front()?;
+        self.dropped_before = self.dropped;
         match &item {
             LiveCommand::AppendAudio(frame) => self.queued -= frame.duration(),
+            LiveCommand::Image { data, .. } => {
+                self.image_bytes -= data.len();
+                self.marks -= 1;
+            }
             _ => self.marks -= 1,
+        }
+        match &item {
+            LiveCommand::ActivityStart => self.active = true,
+            LiveCommand::ActivityEnd => self.active = false,
+            _ => {}
         }
         if self.queued <= self.usual {
             self.limit = self.usual;
@@ -99,6 +168,12 @@ impl Uplink {
     /// Audio dropped so far.
     pub(crate) fn dropped(&self) -> Duration {
         self.dropped
+    }
+
+    /// Audio dropped until the wire last took something. What was dropped since is lost with it, if it
+    /// takes nothing more.
+    pub(crate) fn dropped_before(&self) -> Duration {
+        self.dropped_before
     }
 
     /// Milliseconds dropped so far.
@@ -184,8 +259,57 @@ mod tests {
     }
 
     #[test]
+    fn an_activity_that_goes_on_begins_again_on_the_next_wire() {
+        let mut uplink = Uplink::new(Duration::from_secs(1));
+        let all = |uplink: &mut Uplink| std::iter::from_fn(|| uplink.pop()).collect::<Vec<_>>();
+        uplink.mark(LiveCommand::ActivityStart);
+        assert!(!uplink.begin_again(), "nobody knows of it yet");
+        all(&mut uplink);
+        uplink.audio(frame(1));
+        assert!(uplink.begin_again());
+        uplink.mark(LiveCommand::ActivityEnd);
+        assert!(uplink.holds_a_turn());
+        let audio = LiveCommand::AppendAudio(frame(1));
+        let told = [LiveCommand::ActivityStart, audio.clone(), LiveCommand::ActivityEnd];
+        assert_eq!(all(&mut uplink), told);
+        assert!(!uplink.begin_again(), "it is over");
+        // All of it comes back, or only its end.
+        uplink.give_back(told.to_vec());
+        assert!(!uplink.begin_again());
+        all(&mut uplink);
+        uplink.give_back(vec![audio, LiveCommand::ActivityEnd]);
+        assert!(!uplink.begin_again(), "the user has done speaking");
+        assert_eq!(all(&mut uplink), told);
+        assert!(uplink.is_empty() && !uplink.holds_a_turn());
+    }
+
+    #[test]
     fn marks_are_bounded() {
         let mut uplink = Uplink::new(Duration::from_secs(1));
         assert_eq!((0..1_000).filter(|_| uplink.mark(LiveCommand::EndAudio)).count(), MAX_MARKS);
+        // Turns that come back are not lost, and nothing more is taken meanwhile.
+        uplink.give_back(vec![LiveCommand::ActivityEnd, image(1)]);
+        assert!((0..1_000).all(|_| !uplink.mark(LiveCommand::EndAudio)));
+        assert_eq!(uplink.pop(), Some(LiveCommand::ActivityEnd));
+        assert!(!uplink.mark(LiveCommand::EndAudio));
+        uplink.pop();
+        assert!(uplink.mark(LiveCommand::EndAudio));
+    }
+
+    #[test]
+    fn images_are_bounded_in_bytes() {
+        let mut uplink = Uplink::new(Duration::from_secs(1));
+        let (large, part) = (image(MAX_IMAGE_BYTES + 1), image(MAX_IMAGE_BYTES / 4));
+        assert!(uplink.mark(large.clone()), "one of any size");
+        assert!(!uplink.mark(part.clone()));
+        uplink.pop();
+        assert_eq!((0..10).filter(|_| uplink.mark(part.clone())).count(), 4);
+        uplink.give_back(vec![part.clone()]);
+        assert_eq!(std::iter::from_fn(|| uplink.pop()).count(), 4);
+        assert!(uplink.mark(large));
+    }
+
+    fn image(bytes: usize) -> LiveCommand {
+        LiveCommand::Image { media_type: "image/png".into(), data: vec![0; bytes].into() }
     }
 }

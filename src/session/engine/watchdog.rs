@@ -32,7 +32,9 @@ impl Engine {
             OnStall::Resume => {
                 // What was asked for on behalf of the user is asked of the next connection.
                 self.turn.replied = false;
-                return self.replace_because("the provider is silent");
+                if self.replace_because("the provider is silent", false) {
+                    return;
+                }
             }
             OnStall::Fail => {
                 let message = format!("the provider was silent for {ms} ms");

@@ -15,7 +15,11 @@ fn setup() -> (Setup, ScriptedProvider, ScriptedProvider) {
     let (second, third) = (ScriptedProvider::default(), ScriptedProvider::default());
     let (to_second, to_third) = (Arc::new(second.clone()), Arc::new(third.clone()));
     let setup = Setup::new()
-        .config(|config| config.model("first-1").voice("marin").instructions("Be kind."))
+        .config(|mut config| {
+            config.options.insert("dialect".into(), "azure".into());
+            config.options.insert("temperature".into(), 0.5.into());
+            config.model("first-1").voice("marin").instructions("Be kind.")
+        })
         .build(|builder| {
             builder
                 .fallback(to_second, |config: LiveConfig| config.model("second-1"))
@@ -53,6 +57,8 @@ async fn a_failed_connect_moves_the_conversation_to_the_next_with_its_history() 
     assert_eq!((request.epoch, request.history.len()), (3, 2));
     assert_eq!(request.config.instructions.as_deref(), Some("Be kind."));
     assert_eq!((request.config.model.as_deref(), &request.config.voice), (Some("second-1"), &None));
+    let options: Vec<_> = request.config.options.keys().collect();
+    assert_eq!(options, ["temperature"], "the dialect is another provider's");
     rig.whole_turn("Still there?", "Yes.").await;
 }
 
@@ -74,7 +80,11 @@ async fn a_dead_provider_is_left_at_once_and_is_back_on_the_next_rotation() {
     rig.next_connection().await;
     let events = rig.now().await;
     assert_eq!(changes(&events), ["first-1"]);
-    assert_eq!(rig.provider.requests().len(), 2);
+    assert_eq!(restored(&events).last(), Some(&(Continuity::History, 0)));
+    let requests = rig.provider.requests();
+    assert_eq!(requests.len(), 2);
+    assert!(requests[1].resume.is_none(), "what was said with the second is not in its handle");
+    assert_eq!(requests[1].history.len(), 2);
 }
 
 #[tokio::test(start_paused = true)]

@@ -30,6 +30,8 @@ const MAX_HEAD: usize = 64 * 1024;
 const MAX_BODY: usize = 64 * 1024;
 /// How long the body of a refusal is waited for.
 const BODY_TIMEOUT: Duration = Duration::from_secs(2);
+/// Longer than this nobody is told to wait.
+const LONGEST_WAIT: Duration = Duration::from_secs(24 * 3_600);
 
 /// Dials and upgrades.
 pub(super) async fn upgrade(
@@ -161,7 +163,8 @@ async fn refused(
         Ok(Ok(body)) => String::from_utf8_lossy(&body).into_owned(),
         _ => String::new(),
     };
-    protocol.refused(&Refusal::new(status, seconds.map(Duration::from_secs), body))
+    let retry_after = seconds.map(|seconds| Duration::from_secs(seconds).min(LONGEST_WAIT));
+    protocol.refused(&Refusal::new(status, retry_after, body))
 }
 
 /// Of an HTTP body the first `limit` bytes.

@@ -11,6 +11,7 @@ use std::{
 use async_trait::async_trait;
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use hyper::Uri;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::{
     net::{TcpStream, lookup_host},
     time::{sleep, timeout},
@@ -32,6 +33,11 @@ const RESOLVE_TIMEOUT: Duration = Duration::from_secs(5);
 const TLS_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long one address may take.
 const ADDRESS_TIMEOUT: Duration = Duration::from_secs(10);
+/// A connection over which nothing moves for so long is probed, and then every so often.
+const PROBE_AFTER: Duration = Duration::from_secs(15);
+const PROBE_EVERY: Duration = Duration::from_secs(5);
+/// What was sent and not acknowledged for so long never will be.
+const DEAD_AFTER: Duration = Duration::from_secs(30);
 /// The next address is tried beside the last after so long (RFC 8305, section 5).
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 /// Of a host's addresses so many are tried.
@@ -106,6 +112,7 @@ impl Connector for TcpConnector {
         let address = Address::parse(url).map_err(invalid)?;
         let stream = dial(&address).await?;
         stream.set_nodelay(true)?;
+        watch(&stream);
         if !address.tls {
             return Ok(Box::new(stream));
         }
@@ -129,9 +136,15 @@ pub(super) struct Address {
 }
 
 impl Address {
-    /// Says what is wrong with `url`. The query may hold a key and is not quoted.
+    /// Says what is wrong with `url`. The query may hold a key and is not quoted, nor is what stands
+    /// before the host.
     pub(super) fn parse(url: &str) -> Result<Self, String> {
         let shown = url.split(['?', '#']).next().unwrap_or(url);
+        let shown = match (shown.split_once("://"), shown.rsplit_once('@')) {
+            (Some((scheme, _)), Some((_, host))) => format!("{scheme}://{host}"),
+            (None, Some((_, host))) => host.to_owned(),
+            _ => shown.to_owned(),
+        };
         if !url.is_ascii() {
             return Err(format!("{shown} is not a URL: percent-encode what is not ASCII"));
         }
@@ -202,6 +215,22 @@ async fn dial(address: &Address) -> io::Result<TcpStream> {
     }
 }
 
+/// Has the system find out that the peer is gone, also where nothing has to be sent, and where what is
+/// sent is not acknowledged. A server that is only slow acknowledges.
+fn watch(stream: &TcpStream) {
+    let socket = SockRef::from(stream);
+    let keepalive = TcpKeepalive::new().with_time(PROBE_AFTER).with_interval(PROBE_EVERY);
+    let mut watched = socket.set_tcp_keepalive(&keepalive);
+    #[cfg(any(target_os = "android", target_os = "linux"))]
+    {
+        watched = watched.and_then(|()| socket.set_tcp_user_timeout(Some(DEAD_AFTER)));
+    }
+    // The WebSocket's own pings find it out as well, later.
+    if let Err(error) = watched {
+        tracing::debug!(%error, "the system does not watch the connection");
+    }
+}
+
 /// Addresses of both families in turn, the resolver's first choice first.
 fn alternate(found: impl Iterator<Item = SocketAddr>) -> VecDeque<SocketAddr> {
     let all: Vec<_> = found.collect();
@@ -254,8 +283,21 @@ mod tests {
         ] {
             assert!(Address::parse(bad).is_err(), "{bad}");
         }
-        let why = Address::parse("http://host/?key=secret").err().unwrap();
-        assert!(!why.contains("secret"), "{why}");
+        for url in ["http://host/?key=secret", "http://me:secret@host/", "me:secret@host"] {
+            let why = Address::parse(url).err().unwrap();
+            assert!(!why.contains("secret") && why.contains("host"), "{why}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_system_watches_the_connection() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        watch(&stream);
+        let socket = SockRef::from(&stream);
+        assert!(socket.keepalive().unwrap());
+        #[cfg(any(target_os = "android", target_os = "linux"))]
+        assert_eq!(socket.tcp_user_timeout().unwrap(), Some(DEAD_AFTER));
     }
 
     #[test]

@@ -9,7 +9,10 @@ use antiphon_types::{AudioFrame, ToolDefinition, ToolResponse, ToolResponseSched
 use bytes::Bytes;
 use serde_json::Value;
 
-use super::{Client, NAME, Remains, ignored, replies::BEFORE_INTERRUPTION};
+use super::{
+    Client, NAME, ignored,
+    replies::{BEFORE_INTERRUPTION, Remains},
+};
 use crate::{
     generation::TextChannel,
     wire::{
@@ -205,7 +208,7 @@ impl Client {
         let Some(reply) = &self.reply else { return };
         let (until, generated) = (reply.remains_until(format, now), reply.generated);
         self.end_reply(outcome, out);
-        self.remains = Some(Remains { until, generated });
+        self.remains = Some(Remains { until, generated, stopped: false });
     }
 
     /// The user speaks over the active reply. It is over at `end_by`, if the server does not end it.

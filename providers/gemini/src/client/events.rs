@@ -1,6 +1,9 @@
 //! What the server tells, as events.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use antiphon_live::{ErrorInfo, LiveError, LiveEvent, Outbox, Resumption};
 use antiphon_types::Usage;
@@ -17,6 +20,8 @@ use crate::{
     },
 };
 
+/// A connection lasts ten minutes; a notice of more is a mistake.
+const LONGEST_NOTICE: Duration = Duration::from_secs(3_600);
 /// Calls that may be taken back by one message.
 const MAX_CANCELLED: usize = 256;
 
@@ -137,7 +142,7 @@ impl Client {
         let handle = update.new_handle.filter(|handle| !handle.is_empty());
         match handle.filter(|_| update.resumable == Some(true)) {
             Some(handle) => {
-                let handle = SecretString::from(handle);
+                let handle = SecretString::from(format!("{}{handle}", self.handle_prefix));
                 out.events.push_back(LiveEvent::Resumable(Resumption { handle }));
             }
             None => out.events.push_back(LiveEvent::NotResumable),
@@ -147,6 +152,7 @@ impl Client {
     fn on_going_away(&mut self, going: &GoAway, out: &mut Outbox) {
         self.going_away = true;
         let time_left = going.time_left.as_ref().and_then(|left| left.duration());
+        let time_left = time_left.map(|left| left.min(LONGEST_NOTICE));
         out.events.push_back(LiveEvent::GoingAway { time_left });
     }
 
@@ -175,24 +181,26 @@ fn usage_of(usage: &UsageMetadata) -> Usage {
         details
             .filter(|part| part.modality.as_ref().is_some_and(|kind| kinds.contains(kind)))
             .map(|part| count(&part.token_count))
-            .sum()
+            .fold(0, u64::saturating_add)
     };
+    let both = |first: u64, second: u64| first.saturating_add(second);
     let images = [MediaModality::Image, MediaModality::Video];
     let (prompt, tools) = (&usage.prompt_tokens_details, &usage.tool_use_prompt_tokens_details);
     let mut counted = Usage::default();
     counted.input_audio_tokens =
-        of(prompt, &[MediaModality::Audio]) + of(tools, &[MediaModality::Audio]);
-    counted.input_image_tokens = of(prompt, &images) + of(tools, &images);
+        both(of(prompt, &[MediaModality::Audio]), of(tools, &[MediaModality::Audio]));
+    counted.input_image_tokens = both(of(prompt, &images), of(tools, &images));
     // What is neither, and what servers tell only as a sum, is text.
-    let whole = count(&usage.prompt_token_count) + count(&usage.tool_use_prompt_token_count);
+    let whole = both(count(&usage.prompt_token_count), count(&usage.tool_use_prompt_token_count));
     counted.input_text_tokens =
-        whole.saturating_sub(counted.input_audio_tokens + counted.input_image_tokens);
+        whole.saturating_sub(both(counted.input_audio_tokens, counted.input_image_tokens));
     counted.cached_tokens = count(&usage.cached_content_token_count);
     counted.cached_audio_tokens = of(&usage.cache_tokens_details, &[MediaModality::Audio]);
     counted.cached_image_tokens = of(&usage.cache_tokens_details, &images);
     counted.output_audio_tokens = of(&usage.response_tokens_details, &[MediaModality::Audio]);
-    counted.output_text_tokens = count(&usage.response_token_count)
-        .saturating_sub(counted.output_audio_tokens)
-        + count(&usage.thoughts_token_count);
+    counted.output_text_tokens = both(
+        count(&usage.response_token_count).saturating_sub(counted.output_audio_tokens),
+        count(&usage.thoughts_token_count),
+    );
     counted
 }

@@ -31,7 +31,7 @@ use self::{
     errors::When,
     hearing::Hearing,
     partial::Partials,
-    replies::{AFTER_REQUEST, Reply},
+    replies::{AFTER_REQUEST, Remains, Reply},
     settings::Settings,
 };
 use crate::wire::{ApiError, ClientMessage, ServerMessage};
@@ -40,6 +40,9 @@ pub use endpoint::Platform;
 
 /// The provider's name.
 pub(crate) const NAME: &str = "gemini";
+/// Stands in a handle between the name of the model that gave it, if that is not the configuration's
+/// own, and what the service knows it by.
+pub(crate) const OF_MODEL: char = '\n';
 /// A request for a reply that is not answered for so long is given up.
 const ANSWER_WITHIN: Duration = Duration::from_secs(15);
 /// Frames one after the other that are no messages, before the connection is given up.
@@ -53,6 +56,8 @@ pub struct Client {
     phase: Phase,
     history: Vec<HistoryItem>,
     resume: Option<Resumption>,
+    /// What handles begin with: whose they are.
+    handle_prefix: String,
     /// What the names of replies and utterances begin with: they are told apart over connections.
     prefix: String,
     uplink: Uplink,
@@ -115,14 +120,6 @@ struct Asked {
     until: Instant,
 }
 
-/// What still comes of a reply that was given up here.
-#[derive(Debug)]
-struct Remains {
-    until: Instant,
-    /// The model has said all of it: what it says now is something else.
-    generated: bool,
-}
-
 /// What turns cost. The server tells the whole of a turn, perhaps several times.
 #[derive(Debug, Default)]
 struct Bill {
@@ -159,6 +156,7 @@ impl Client {
             phase: Phase::New,
             history: Vec::new(),
             resume: None,
+            handle_prefix: model.map(|model| format!("{model}{OF_MODEL}")).unwrap_or_default(),
             prefix: String::new(),
             uplink: Uplink::default(),
             reply: None,
@@ -318,6 +316,7 @@ impl Client {
         // The server stops with it whatever it was saying, and says so; if not, this is waited for.
         if let Some(remains) = &mut self.remains {
             remains.until = remains.until.min(now + AFTER_REQUEST);
+            remains.stopped = true;
         }
         let until = now + ANSWER_WITHIN;
         let asked = Asked { request, cancelled: false, until };

@@ -57,6 +57,26 @@ pub(super) struct Reply {
     pub(super) end_by: Option<Instant>,
 }
 
+/// What still comes of a reply that was given up here.
+#[derive(Debug)]
+pub(super) struct Remains {
+    /// Nothing of it comes any more.
+    pub(super) until: Instant,
+    /// The model has said all of it: what it says now is something else.
+    pub(super) generated: bool,
+    /// Something was asked for since, which stops it.
+    pub(super) stopped: bool,
+}
+
+impl Remains {
+    /// So much more of its voice came: the wire knows no cancelling, and the server may go on for long.
+    pub(super) fn go_on(&mut self, voice: Duration, now: Instant) {
+        if !self.stopped {
+            self.until = self.until.max(now + REMAINS) + voice;
+        }
+    }
+}
+
 impl Reply {
     pub(super) fn new(id: ReplyId, now: Instant) -> Self {
         Self {

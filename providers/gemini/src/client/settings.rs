@@ -159,6 +159,8 @@ impl Settings {
         capabilities.update_tools = generation.context_update;
         capabilities.update_instructions = generation.context_update || vertex && client_content;
         capabilities.voice_activity = true;
+        capabilities.tells_speech =
+            generation.tells_speech || setup.explicit_vad_signal == Some(true);
         capabilities.end_silence = activity.silence.unwrap_or(DEFAULT_SILENCE);
         capabilities.manual_activity = config.voice_activity == VoiceActivity::Manual;
         capabilities.interrupts = interrupts;

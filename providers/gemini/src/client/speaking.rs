@@ -125,6 +125,10 @@ impl Client {
             return;
         }
         self.something_new(out);
+        if let Some(remains) = &mut self.remains {
+            let samples = data.len() / format.bytes_per_sample();
+            remains.go_on(format.duration_of(samples as u64), now);
+        }
         let Some(reply) = self.current(now, out) else { return };
         if !reply.generated && !reply.waits_for_tool {
             reply.end_by = None;
@@ -255,6 +259,7 @@ impl Client {
         }
         if let Some(remains) = &mut self.remains {
             remains.until = remains.until.min(now + AFTER_INTERRUPTION);
+            remains.stopped = true;
             return;
         }
         // What is over at the server may still be playing here (quirk 53).

@@ -220,6 +220,29 @@ async fn the_fallback_model_is_tried_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_handle_of_the_fallback_model_is_used_with_that_model() {
+    let refuses = || Script::steps([Step::close(1008, "models/one is not found for v1beta")]);
+    let resumes = Script::connections([refuses(), Script::auto(), Script::auto(), refuses()]);
+    let server = Server::new(resumes);
+    let provider = Gemini::new().connector(server.connector());
+    let mut config = config().model("one");
+    config.fallback_model = Some("two".into());
+    let config = Arc::new(config);
+    let mut connection = connect(&provider, ConnectRequest::new(config.clone())).await.unwrap();
+    let (_, handle) = ask(&mut connection, "Hello.").await;
+    connection.close().await.unwrap();
+    let request = || ConnectRequest::resuming(config.clone(), handle.clone(), Vec::new(), 2);
+    connect(&provider, request()).await.unwrap();
+    let setup = server.client_messages().last().unwrap()["setup"].clone();
+    assert_eq!(setup["model"], "models/two");
+    let sent = setup["sessionResumption"]["handle"].as_str().unwrap();
+    assert!(!sent.contains("two") && !sent.contains('\n'), "{sent:?}");
+    // Where that model is gone too, there is nothing to resume.
+    let error = connect(&provider, request()).await.err().unwrap();
+    assert!(matches!(error, LiveError::NoResumableSession), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn closes_in_a_session_are_its_last_word() {
     for (code, reason, recoverable) in [
         (1000, "", false),

@@ -122,12 +122,15 @@ impl Url<'_> {
         let Some(endpoint) = endpoint.or(self.facts.address) else {
             return Err(LiveError::MissingEndpoint { provider: super::NAME.into() });
         };
+        // The query may hold a key and is not quoted, nor is what stands before the host.
+        let shown = endpoint.split(['?', '#']).next().unwrap_or_default();
+        let shown = shown.rsplit('@').next().unwrap_or_default();
         let (scheme, rest) = match endpoint.split_once("://") {
             Some(("ws" | "http", rest)) => ("ws", rest),
             Some(("wss" | "https", rest)) => ("wss", rest),
             _ => {
                 return Err(LiveError::InvalidConfig(format!(
-                    "the endpoint {endpoint:?} is no address with ws, wss, http or https"
+                    "the endpoint {shown:?} is no address with ws, wss, http or https"
                 )));
             }
         };
@@ -138,9 +141,7 @@ impl Url<'_> {
             None => (address, ""),
         };
         if host.is_empty() || host.contains(|c: char| c.is_whitespace() || c.is_control()) {
-            return Err(LiveError::InvalidConfig(format!(
-                "the endpoint {endpoint:?} names no host"
-            )));
+            return Err(LiveError::InvalidConfig(format!("the endpoint {shown:?} names no host")));
         }
         let path = match path.trim_end_matches('/') {
             "" => self.facts.path.to_owned(),
@@ -260,6 +261,10 @@ mod tests {
         for dialect in [Dialect::Azure, Dialect::AzurePreview, Dialect::VoiceLive] {
             let error = url(None, dialect, "m").unwrap_err();
             assert!(matches!(error, LiveError::MissingEndpoint { .. }));
+        }
+        for endpoint in ["r.azure.com/x?api-key=SECRET", "me:SECRET@r.azure.com", "ws://?SECRET"] {
+            let error = url(Some(endpoint), Dialect::Ga, "m").unwrap_err();
+            assert!(!error.to_string().contains("SECRET"), "{error}");
         }
         let error = url(Some("https://r.openai.azure.com"), Dialect::Azure, "").unwrap_err();
         assert!(error.to_string().contains("deployment"), "{error}");

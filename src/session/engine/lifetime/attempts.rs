@@ -4,27 +4,41 @@ use std::time::{Duration, Instant};
 
 use antiphon_live::LiveError;
 
-use crate::session::ReconnectPolicy;
+use crate::session::{ReconnectPolicy, engine::timers::at};
 
 /// A connection that lived this long is believed in: the count of attempts starts again.
 const STABLE: Duration = Duration::from_secs(30);
+/// The wait that a provider asks for is kept up to this: somebody is on the line.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 /// The attempts to connect. The session's own provider is the first of its candidates; those it falls
 /// back on follow in their order.
 ///
 /// A round of attempts tries each candidate once, without waiting between them; before each round
 /// there is a wait, which grows. Who refused for good is left out until connections are next changed
-/// by plan.
+/// by plan, who asked for time until that is over.
 #[derive(Debug)]
 pub(crate) struct Attempts {
     policy: ReconnectPolicy,
     /// Rounds since a connection was good.
     rounds: u32,
     connected_at: Option<Instant>,
-    /// Whether each candidate may be tried.
-    may_try: Vec<bool>,
+    candidates: Vec<Candidate>,
     current: usize,
     chance: Chance,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    may_try: bool,
+    /// It asked not to be tried earlier.
+    not_before: Option<Instant>,
+}
+
+impl Candidate {
+    fn may_try_at(&self, now: Instant) -> bool {
+        self.may_try && self.not_before.is_none_or(|from| from <= now)
+    }
 }
 
 /// The next attempt.
@@ -42,7 +56,7 @@ impl Attempts {
             policy,
             rounds: 0,
             connected_at: None,
-            may_try: vec![true; fallbacks + 1],
+            candidates: vec![Candidate { may_try: true, not_before: None }; fallbacks + 1],
             current: 0,
             chance: Chance::new(random),
         }
@@ -61,6 +75,7 @@ impl Attempts {
     /// A connection stands.
     pub(crate) fn connected(&mut self, now: Instant) {
         self.connected_at = Some(now);
+        self.candidates[self.current].not_before = None;
     }
 
     /// A reply came to its end: the connection is good.
@@ -69,80 +84,116 @@ impl Attempts {
     }
 
     /// The first connection of the session was not made: whether there is another candidate for it.
-    pub(crate) fn first_failed(&mut self) -> bool {
-        self.may_try[self.current] = false;
-        self.take_after_current()
+    pub(crate) fn first_failed(&mut self, now: Instant) -> bool {
+        self.candidates[self.current].may_try = false;
+        self.take_after_current(now)
     }
 
     /// A connection is lost. `expected`: the provider had said that it goes away.
     pub(crate) fn lost(&mut self, error: &LiveError, expected: bool, now: Instant) -> Option<Next> {
         self.rest_if_stable(now);
+        self.keep_away(error, now);
         if expected || error.is_recoverable() {
-            return self.next_round(error);
+            return self.next_round(now);
         }
         // An orderly end is one for everybody.
         if matches!(error, LiveError::Closed { code: 1000, .. }) {
             return None;
         }
-        self.may_try[self.current] = false;
-        let next = self.next_round(error)?;
-        Some(Next { wait: Duration::ZERO, ..next })
+        self.candidates[self.current].may_try = false;
+        let next = self.next_round(now)?;
+        let waits = !self.candidates[self.current].may_try_at(now);
+        Some(if waits { next } else { Next { wait: Duration::ZERO, ..next } })
     }
 
     /// An attempt failed.
     pub(crate) fn failed(&mut self, error: &LiveError, now: Instant) -> Option<Next> {
         self.rest_if_stable(now);
+        self.keep_away(error, now);
         if !error.is_recoverable() {
-            self.may_try[self.current] = false;
+            self.candidates[self.current].may_try = false;
         }
-        if self.is_on() && self.take_after_current() {
+        if self.is_on() && self.take_after_current(now) {
             return Some(Next { attempt: self.rounds.max(1), wait: Duration::ZERO });
         }
-        self.next_round(error)
+        self.next_round(now)
     }
 
-    /// A change of connections that is planned: at once, and back to the first candidate.
-    pub(crate) fn planned(&mut self, now: Instant) -> u32 {
-        self.rest_if_stable(now);
-        self.may_try.fill(true);
-        self.current = 0;
-        self.rounds += 1;
-        self.rounds
+    /// How long a connection that the provider wants to be left is used on first. Who sends everybody
+    /// away as soon as they come is not to be asked over and over.
+    pub(crate) fn wait_before_leaving(&mut self, now: Instant) -> Duration {
+        if self.is_stable(now) || self.rounds == 0 { Duration::ZERO } else { self.backoff() }
     }
 
-    fn next_round(&mut self, error: &LiveError) -> Option<Next> {
-        let first = self.may_try.iter().position(|may| *may)?;
-        if self.rounds >= self.policy.max_attempts {
+    /// A change of connections that is planned: at once, and back to the first candidate. `wished`:
+    /// by the host, which may do so as often as it likes. `None`: too many followed each other.
+    pub(crate) fn planned(&mut self, wished: bool, now: Instant) -> Option<u32> {
+        if self.is_stable(now) {
+            self.rounds = 0;
+        } else if !wished {
+            if self.rounds >= self.policy.max_attempts {
+                return None;
+            }
+            self.rounds += 1;
+        }
+        self.connected_at = None;
+        self.candidates.iter_mut().for_each(|candidate| candidate.may_try = true);
+        let first = self.candidates.iter().position(|candidate| candidate.may_try_at(now));
+        self.current = first.unwrap_or(0);
+        Some(self.rounds.max(1))
+    }
+
+    /// Who asked for time gets it.
+    fn keep_away(&mut self, error: &LiveError, now: Instant) {
+        if let LiveError::RateLimited { retry_after: Some(after), .. } = error {
+            let after = *after.min(&LONGEST_WAIT);
+            self.candidates[self.current].not_before = Some(now + after);
+        }
+    }
+
+    /// The first candidate that may be tried after the wait, else who may be tried soonest.
+    fn next_round(&mut self, now: Instant) -> Option<Next> {
+        if self.rounds >= self.policy.max_attempts || !self.candidates.iter().any(|of| of.may_try) {
             return None;
         }
-        self.current = first;
+        let ready = at(now, self.backoff());
+        let may_try = self.candidates.iter().enumerate().filter(|(_, of)| of.may_try);
+        let times = may_try.map(|(of, candidate)| (candidate.not_before.max(Some(ready)), of));
+        let (from, current) = times.min()?;
+        self.current = current;
+        self.rounds += 1;
+        let wait = from.map_or(Duration::ZERO, |from| from.saturating_duration_since(now));
+        Some(Next { attempt: self.rounds, wait })
+    }
+
+    /// The wait before the next round.
+    fn backoff(&mut self) -> Duration {
         let doubled = 1u32.checked_shl(self.rounds).unwrap_or(u32::MAX);
         let longest =
             self.policy.initial_backoff.saturating_mul(doubled).min(self.policy.max_backoff);
         // Many sessions that lost their server at once do not all come back at once.
         let jitter = u32::from(self.policy.jitter_percent.min(100));
-        let backoff = longest - longest * self.chance.percent_below(jitter) / 100;
-        self.rounds += 1;
-        let wait = match error {
-            LiveError::RateLimited { retry_after: Some(after), .. } => backoff.max(*after),
-            _ => backoff,
-        };
-        Some(Next { attempt: self.rounds, wait })
+        longest - longest / 100 * self.chance.percent_below(jitter)
     }
 
-    fn take_after_current(&mut self) -> bool {
+    fn take_after_current(&mut self, now: Instant) -> bool {
         let after = self.current + 1;
-        let next = self.may_try.iter().skip(after).position(|may| *may);
+        let next = self.candidates.iter().skip(after).position(|next| next.may_try_at(now));
         if let Some(next) = next {
             self.current = after + next;
         }
         next.is_some()
     }
 
+    fn is_stable(&self, now: Instant) -> bool {
+        self.connected_at.is_some_and(|at| now.duration_since(at) >= STABLE)
+    }
+
     fn rest_if_stable(&mut self, now: Instant) {
-        if self.connected_at.take().is_some_and(|at| now.duration_since(at) >= STABLE) {
+        if self.is_stable(now) {
             self.rounds = 0;
         }
+        self.connected_at = None;
     }
 }
 
@@ -248,8 +299,46 @@ mod tests {
         assert_eq!(attempts.lost(&lost(), false, now + STABLE).unwrap().attempt, 1);
         for _ in 0..200 {
             attempts.connected(now);
-            assert_eq!(attempts.planned(now + STABLE), 1, "changes by plan do not add up");
+            assert_eq!(attempts.planned(false, now + STABLE), Some(1), "these do not add up");
         }
+    }
+
+    #[test]
+    fn a_server_that_sends_everybody_away_is_asked_ever_later_and_not_for_ever() {
+        let mut now = Instant::now();
+        let mut attempts = Attempts::new(policy(4, 20), 0, 1);
+        let mut waits = Vec::new();
+        attempts.connected(now);
+        now += STABLE;
+        loop {
+            let wait = attempts.wait_before_leaving(now);
+            now += wait;
+            if attempts.planned(false, now).is_none() {
+                break;
+            }
+            waits.push(wait.as_millis());
+            attempts.connected(now);
+        }
+        let longest = [0, 0, 500, 800, 800];
+        assert_eq!(waits.len(), longest.len(), "{waits:?}");
+        let fits = |(wait, most): (&u128, u128)| *wait <= most && *wait >= most * 8 / 10;
+        assert!(waits.iter().zip(longest).all(fits), "{waits:?}");
+        // It stays, and is believed in one day.
+        now += STABLE;
+        assert_eq!(attempts.wait_before_leaving(now), Duration::ZERO);
+        assert_eq!(attempts.planned(false, now), Some(1));
+    }
+
+    #[test]
+    fn what_the_host_wishes_takes_no_attempt_from_a_loss() {
+        let now = Instant::now();
+        let mut attempts = Attempts::new(policy(2, 0), 0, 1);
+        for _ in 0..5 {
+            attempts.connected(now);
+            assert_eq!(attempts.planned(true, now), Some(1));
+        }
+        attempts.connected(now);
+        assert_eq!(attempts.lost(&lost(), false, now).unwrap().attempt, 1);
     }
 
     #[test]
@@ -264,28 +353,71 @@ mod tests {
     }
 
     #[test]
+    fn nobody_waits_for_years() {
+        let never = ReconnectPolicy {
+            max_attempts: u32::MAX,
+            initial_backoff: Duration::MAX,
+            max_backoff: Duration::MAX,
+            jitter_percent: 100,
+        };
+        let now = Instant::now();
+        let waits = |after| LiveError::RateLimited { message: "no".into(), retry_after: after };
+        for after in [Duration::from_secs(86_400), Duration::from_secs(u64::MAX), Duration::MAX] {
+            let mut attempts = Attempts::new(policy(4, 0), 0, 1);
+            let next = attempts.failed(&waits(Some(after)), now).unwrap();
+            assert_eq!(next.wait, LONGEST_WAIT);
+            let mut attempts = Attempts::new(never.clone(), 0, 1);
+            assert!(attempts.failed(&waits(Some(after)), now).is_some(), "nothing overflows");
+        }
+    }
+
+    #[test]
+    fn the_wait_of_one_is_not_that_of_another() {
+        let now = Instant::now();
+        let mut attempts = Attempts::new(policy(9, 0), 1, 1);
+        let limited = LiveError::RateLimited {
+            message: "slow down".into(),
+            retry_after: Some(Duration::from_secs(40)),
+        };
+        let next =
+            |attempts: &Attempts, next: Option<Next>| (attempts.provider(), next.unwrap().wait);
+        let lost_it = attempts.lost(&lost(), false, now);
+        assert_eq!(next(&attempts, lost_it), (0, 250 * MS));
+        let failed = attempts.failed(&lost(), now);
+        assert_eq!(next(&attempts, failed), (1, Duration::ZERO));
+        let failed = attempts.failed(&limited, now);
+        assert_eq!(next(&attempts, failed), (0, 500 * MS), "the first one asked for nothing");
+        let failed = attempts.failed(&limited, now);
+        assert_eq!(next(&attempts, failed), (0, Duration::from_secs(40)), "both did: the first");
+    }
+
+    #[test]
     fn a_round_tries_each_candidate_once_and_a_plan_goes_back_to_the_first() {
         let now = Instant::now();
         let mut attempts = Attempts::new(policy(2, 0), 2, 1);
-        let at = |next: Option<Next>, attempts: &Attempts| {
+        let tried = |next: Option<Next>, attempts: &Attempts| {
             next.map(|next| (attempts.provider(), next.attempt, next.wait))
         };
         let next = attempts.lost(&lost(), false, now);
-        assert_eq!(at(next, &attempts), Some((0, 1, 250 * MS)));
+        assert_eq!(tried(next, &attempts), Some((0, 1, 250 * MS)));
         let next = attempts.failed(&lost(), now);
-        assert_eq!(at(next, &attempts), Some((1, 1, Duration::ZERO)));
+        assert_eq!(tried(next, &attempts), Some((1, 1, Duration::ZERO)));
         let next = attempts.failed(&refused(), now);
-        assert_eq!(at(next, &attempts), Some((2, 1, Duration::ZERO)));
+        assert_eq!(tried(next, &attempts), Some((2, 1, Duration::ZERO)));
         let next = attempts.failed(&lost(), now);
-        assert_eq!(at(next, &attempts), Some((0, 2, 500 * MS)));
+        assert_eq!(tried(next, &attempts), Some((0, 2, 500 * MS)));
         let next = attempts.failed(&lost(), now);
-        assert_eq!(at(next, &attempts), Some((2, 2, Duration::ZERO)), "who refused is left out");
+        assert_eq!(tried(next, &attempts), Some((2, 2, Duration::ZERO)), "who refused is left out");
         assert_eq!(attempts.failed(&lost(), now), None);
 
         attempts.connected(now);
-        attempts.planned(now + STABLE);
+        attempts.planned(false, now + STABLE);
         assert_eq!(attempts.provider(), 0);
         let next = attempts.lost(&refused(), false, now);
-        assert_eq!(at(next, &attempts), Some((1, 2, Duration::ZERO)), "a dead one is left at once");
+        assert_eq!(
+            tried(next, &attempts),
+            Some((1, 1, Duration::ZERO)),
+            "a dead one is left at once"
+        );
     }
 }

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use antiphon_live::Resumption;
+use antiphon_live::{LiveError, Resumption};
+
+use crate::session::engine::timers::at;
 
 /// The newest handle, and whether it holds all of the conversation.
 #[derive(Debug, Default)]
@@ -11,19 +13,34 @@ pub(crate) struct Handle {
     newest: Option<(usize, Resumption)>,
     /// Something happened that is not in it.
     outdated: bool,
+    /// Words of what happened since were written down.
+    written: bool,
     /// From when on it is of no use any more.
     until: Option<Instant>,
+    /// How often the provider hung up on it.
+    refused: u32,
 }
 
 impl Handle {
     /// The provider gave a newer one. `whole`: nothing is under way that it cannot hold.
     pub(crate) fn renew(&mut self, provider: usize, handle: Resumption, whole: bool) {
-        *self = Self { newest: Some((provider, handle)), outdated: !whole, until: None };
+        let newest = Some((provider, handle));
+        *self = Self { newest, outdated: !whole, ..Self::default() };
     }
 
     /// Something began that is not in it.
     pub(crate) fn outdate(&mut self) {
         self.outdated = true;
+    }
+
+    /// Something was written down that a connection without it is told.
+    pub(crate) fn words_are_written(&mut self) {
+        self.written = true;
+    }
+
+    /// Whether who is told what was written down knows more than who resumes by it.
+    pub(crate) fn knows_less(&self) -> bool {
+        self.is_outdated() && self.written
     }
 
     /// Whether there is one at all.
@@ -39,7 +56,7 @@ impl Handle {
     /// The connection that gave it is over; it is good for so long.
     pub(crate) fn connection_ended(&mut self, now: Instant, valid: Option<Duration>) {
         if self.until.is_none() {
-            self.until = valid.map(|valid| now + valid);
+            self.until = valid.map(|valid| at(now, valid));
         }
     }
 
@@ -49,6 +66,19 @@ impl Handle {
             self.forget();
         }
         self.newest.as_ref().filter(|(of, _)| *of == provider).map(|(_, handle)| handle.clone())
+    }
+
+    /// Connecting by it failed. Whether it is at fault: a provider may hang up on what it cannot
+    /// restore without saying so.
+    pub(crate) fn is_refused(&mut self, error: &LiveError) -> bool {
+        match error {
+            LiveError::Unauthorized(_) | LiveError::MissingApiKey { .. } => false,
+            LiveError::Closed { .. } if error.is_recoverable() => {
+                self.refused += 1;
+                self.refused > 1
+            }
+            _ => !error.is_recoverable(),
+        }
     }
 
     /// It is of no use. Whether there was one.
@@ -78,8 +108,12 @@ mod tests {
         assert!(handle.is_outdated());
         handle.renew(1, resumption(), false);
         assert!(handle.is_outdated(), "a call is open");
+        assert!(!handle.knows_less(), "there are no words of it");
+        handle.words_are_written();
+        assert!(handle.knows_less());
         handle.renew(1, resumption(), true);
-        assert!(!handle.is_outdated());
+        handle.words_are_written();
+        assert!(!handle.is_outdated() && !handle.knows_less(), "words may come late");
         handle.connection_ended(now, Some(2 * hour));
         handle.connection_ended(now + hour, Some(2 * hour));
         assert!(handle.usable(1, now + hour).is_some());

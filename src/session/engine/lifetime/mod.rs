@@ -7,10 +7,13 @@
 
 mod attempts;
 mod handle;
+mod silence;
 
 use std::{sync::Arc, time::Duration};
 
-use antiphon_live::{Capabilities, ConnectRequest, HistoryItem, HistoryRole, LiveCommand};
+use antiphon_live::{
+    Capabilities, ConnectRequest, HistoryItem, HistoryRole, LiveCommand, VoiceActivity,
+};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -18,7 +21,7 @@ use super::{
     io::{HostCommand, Output},
     reconnect::Gap,
     sequencer::{Wanted, Why},
-    timers::Timer,
+    timers::{Timer, at},
     tools::Unsent,
 };
 use crate::session::{Continuity, EventKind, SessionState, digest::Digest};
@@ -26,6 +29,7 @@ use crate::session::{Continuity, EventKind, SessionState, digest::Digest};
 pub(crate) use self::{
     attempts::{Attempts, Chance, Next},
     handle::Handle,
+    silence::Silence,
 };
 
 /// How long a connection that is about to go away is used on when the provider does not say how
@@ -33,6 +37,8 @@ pub(crate) use self::{
 const LEAVE_WITHIN: Duration = Duration::from_secs(5);
 /// Of the time that is left, a quarter and at most this much is kept for connecting.
 const LONGEST_RESERVE: Duration = Duration::from_secs(10);
+/// A connection that cannot be replaced now is looked at again after this.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// Of a connection's life, the last tenth and at most this much is spent looking for a quiet moment.
 const LONGEST_SEARCH: Duration = Duration::from_secs(5 * 60);
 
@@ -62,14 +68,21 @@ impl Engine {
     pub(super) fn connect_again(&mut self) {
         self.epoch += 1;
         let provider = self.reconnect.attempts.provider();
-        let resume = self.reconnect.handle.usable(provider, self.now);
-        self.reconnect.resuming = resume.is_some();
         let mut history = self.reconnect.history();
-        history.extend(self.not_heard_yet());
+        let unheard = self.not_heard_yet();
+        if !unheard.is_empty() {
+            self.reconnect.handle.words_are_written();
+        }
+        history.extend(unheard);
+        // A handle that lacks what was said last is only for who can be told nothing.
+        let less = self.reconnect.handle.knows_less() && self.can(|can| can.history);
+        let usable = self.reconnect.handle.usable(provider, self.now);
+        let resume = usable.filter(|_| !less);
+        self.reconnect.resuming = resume.is_some();
+        self.reconnect.told = !history.is_empty();
         for unsent in &mut self.unsent_responses {
             unsent.in_history = resume.is_none();
         }
-        self.reconnect.is_blank = history.is_empty();
         let mut live = self.live.clone();
         let in_short = resume.is_none() && self.connected_with().takes_no_history;
         self.reconnect.digest = Digest::of(&history).filter(|_| in_short);
@@ -107,19 +120,35 @@ impl Engine {
             let Named { provider, model, .. } = self.connected_with();
             self.emit(EventKind::ProviderChanged { provider, model });
         }
-        let restored = if self.reconnect.resumed || self.reconnect.is_blank {
-            Continuity::Full
-        } else if self.can(|can| can.history) {
-            Continuity::History
-        } else if self.reconnect.digest.is_some() {
-            Continuity::Digest
-        } else {
-            Continuity::None
-        };
+        let restored = self.continuity();
         let ms = |time: Duration| time.as_millis() as u64;
         let gap_ms = ms(self.now.saturating_duration_since(since));
         let audio_lost_ms = ms(self.uplink.dropped().saturating_sub(dropped));
         self.emit(EventKind::StateRestored { restored, gap_ms, audio_lost_ms });
+    }
+
+    /// What the present connection knows of the conversation.
+    fn continuity(&self) -> Continuity {
+        let (resumed, told) = (self.reconnect.resumed, self.reconnect.told);
+        if resumed && !self.reconnect.handle.is_outdated() {
+            return Continuity::Full;
+        }
+        if resumed || told && self.can(|can| can.history) {
+            return Continuity::History;
+        }
+        if self.reconnect.digest.is_some() {
+            return Continuity::Digest;
+        }
+        // Where nobody writes down what is said there may have been a talk all the same.
+        let talked = told || self.turn.number > 0 || self.stats.replies > 0;
+        if talked { Continuity::None } else { Continuity::Full }
+    }
+
+    /// Whether a handle that comes now holds all of the conversation. A provider that gives one while a
+    /// reply is active has made all of that: what is not over is telling it.
+    pub(super) fn is_told_whole(&self) -> bool {
+        let owes = self.turn.open && !self.turn.replied && self.replies.active.is_none();
+        !owes && self.replies.asked.is_none() && self.calls.is_empty()
     }
 
     /// The provider of the present connection, or of the one that is being made.
@@ -138,7 +167,7 @@ impl Engine {
     /// Sets when the new connection is to be replaced, where that is known.
     pub(super) fn plan_life(&mut self, capabilities: &Capabilities) {
         let life = capabilities.connection_limit.filter(|_| self.reconnect.is_on());
-        let look_from = life.map(|life| self.now + (life - search_time(life)));
+        let look_from = life.map(|life| at(self.now, life - search_time(life)));
         self.timers.set_to(Timer::Expiry, look_from);
     }
 
@@ -153,23 +182,46 @@ impl Engine {
             return;
         }
         self.going_away = true;
+        // Whoever presses a key to speak says so.
+        let heard = match self.live.voice_activity {
+            VoiceActivity::Manual => true,
+            VoiceActivity::Auto => self.can(|can| can.tells_speech),
+            _ => false,
+        };
+        let speaks = !self.uplink_sent.is_zero() || !self.uplink.is_empty();
+        if !heard && speaks {
+            self.reconnect.silence.listen(self.now);
+        }
         let within = time_left.map_or(LEAVE_WITHIN, |left| left - (left / 4).min(LONGEST_RESERVE));
-        self.timers.bring_forward(Timer::GoingAway, self.now + within);
+        let first = self.reconnect.attempts.wait_before_leaving(self.now);
+        self.reconnect.leave_from = Some(at(self.now, first));
+        self.timers.bring_forward(Timer::GoingAway, at(self.now, within.max(first)));
     }
 
     pub(super) fn leave_if_idle(&mut self) {
-        if self.going_away && self.connected && self.is_quiet() {
-            self.replace_connection();
+        if !self.going_away || !self.connected || !self.is_quiet() {
+            return;
+        }
+        let from = self.reconnect.leave_from.max(self.reconnect.silence.until());
+        match from.filter(|from| *from > self.now) {
+            Some(from) => self.timers.set(Timer::Quiet, from),
+            None => self.replace_connection(),
         }
     }
 
-    /// Whether nothing would be lost with the connection.
+    /// Whether nothing would be lost with the connection: nobody speaks, nothing is answered or is
+    /// going to be, and what was said has left.
     fn is_quiet(&self) -> bool {
-        let speaks = self.replies.active.is_some()
-            || self.replies.asked.is_some()
-            || self.attention.user_speaks()
-            || self.timers.is_set(Timer::TranscriptWait);
-        if speaks || !self.calls.is_empty() || !self.unsent_responses.is_empty() {
+        let user = self.attention.user_speaks()
+            || self.timers.is_set(Timer::TranscriptWait)
+            || self.utterances.any_open()
+            || self.uplink.has_marks();
+        let owed = self.turn.pending
+            || self.turn.open && !self.turn.replied
+            || self.state == SessionState::Processing;
+        let agent = self.replies.active.is_some() || self.replies.asked.is_some();
+        let works = !self.calls.is_empty() || !self.unsent_responses.is_empty();
+        if user || owed || agent || works {
             return false;
         }
         if self.can(|can| can.resumption) && self.reconnect.handle.has_one() {
@@ -179,28 +231,40 @@ impl Engine {
         !self.replies.is_audible()
     }
 
-    /// Replaces the connection now.
+    /// Replaces the connection now, unless that was done too often.
     pub(super) fn replace_connection(&mut self) {
-        self.replace_because("the provider goes away");
+        if !self.replace_because("the provider goes away", false) {
+            // It is used until it ends, or until it has lived long enough to be believed in.
+            self.reconnect.leave_from = Some(self.now + LOOK_AGAIN);
+            self.timers.set(Timer::Quiet, self.now + LOOK_AGAIN);
+        }
     }
 
-    pub(super) fn replace_because(&mut self, cause: &str) {
+    /// Replaces the connection; `wished`: the host says so. `false`: it stays.
+    pub(super) fn replace_because(&mut self, cause: &str, wished: bool) -> bool {
         if !self.connected || self.phase != Phase::Running {
-            return;
+            return false;
         }
-        let epoch = self.epoch;
-        self.lose_connection();
+        let (epoch, before) = (self.epoch, self.reconnect.attempts.provider());
+        let Some(attempt) = self.reconnect.attempts.planned(wished, self.now) else { return false };
+        self.lose_connection(before);
         self.prompt_outputs.push_back(Output::Close { epoch });
         self.set_state(SessionState::Recovering);
-        let attempt = self.reconnect.attempts.planned(self.now);
         self.emit(EventKind::Reconnecting { attempt, cause: cause.into() });
         self.connect_again();
+        true
     }
 
     /// The host finds that the provider does no good: a new connection that is told the conversation.
     pub(super) fn on_host_reconnect(&mut self) {
         self.reconnect.handle.forget();
-        self.replace_because("the host asks for it");
+        let replaced = self.replace_because("the host asks for it", true);
+        let on_its_way = !self.connected && !self.timers.is_set(Timer::Backoff);
+        if !replaced && on_its_way && self.reconnect.resuming && self.phase == Phase::Running {
+            // The one that is being made would go on with what does no good.
+            self.prompt_outputs.push_back(Output::Close { epoch: self.epoch });
+            self.connect_again();
+        }
     }
 
     /// What was handed to a connection and did not leave it.
@@ -214,13 +278,17 @@ impl Engine {
                 }
                 HostCommand::EndAudio => uplink.push(LiveCommand::EndAudio),
                 HostCommand::ActivityStart => uplink.push(LiveCommand::ActivityStart),
-                HostCommand::ActivityEnd => uplink.push(LiveCommand::ActivityEnd),
+                HostCommand::ActivityEnd => {
+                    self.turn.pending = true;
+                    uplink.push(LiveCommand::ActivityEnd);
+                }
                 HostCommand::Image { media_type, data } => {
                     uplink.push(LiveCommand::Image { media_type, data });
                 }
                 HostCommand::ToolResponse(response) => {
-                    let unsent = Unsent { response, ran: true, in_history: false };
-                    self.unsent_responses.push(unsent);
+                    // Its call was over when the next connection was told of all that was.
+                    let in_history = !self.connected && !self.reconnect.resuming;
+                    self.unsent_responses.push(Unsent { response, ran: true, in_history });
                 }
                 _ => {}
             }

@@ -42,6 +42,22 @@ fn a_turn_is_a_reply_with_voice_words_and_a_bill() {
 }
 
 #[test]
+fn a_bill_without_measure_does_not_overflow() {
+    let mut talk = auto(NEW);
+    talk.voice(20);
+    let much = json!({"modality": "AUDIO", "tokenCount": i64::MAX.to_string()});
+    let (many, most) = (vec![much; 3], i64::MAX.to_string());
+    talk.server(json!({"serverContent": {"turnComplete": true}, "usageMetadata": {
+        "promptTokenCount": most, "toolUsePromptTokenCount": most, "thoughtsTokenCount": most,
+        "responseTokenCount": most, "promptTokensDetails": many,
+        "toolUsePromptTokensDetails": many, "responseTokensDetails": []}}));
+    let Some(LiveEvent::ReplyDone { usage: Some(usage), .. }) = talk.out.events.pop_back() else {
+        panic!()
+    };
+    assert_eq!((usage.input_audio_tokens, usage.input_text_tokens), (u64::MAX, 0));
+}
+
+#[test]
 fn quirk_59_all_parts_of_a_message_are_heard() {
     let mut talk = auto(MIDDLE);
     talk.content(json!({"modelTurn": {"parts": [part(20), {"text": "hm", "thought": true},
@@ -336,6 +352,34 @@ fn a_request_that_was_cancelled_before_it_was_answered_is_not_heard() {
 }
 
 #[test]
+fn a_cancelled_reply_does_not_speak_again_however_long_the_server_goes_on() {
+    let mut talk = auto(NEW);
+    talk.heard("Tell me a story.");
+    talk.voice(3_000);
+    talk.pass_ms(1_000);
+    talk.command(LiveCommand::CancelReply { reply: None });
+    talk.told();
+    // The server generates as fast as the voice is heard, and slower.
+    for _ in 0..15 {
+        talk.pass_ms(1_000);
+        talk.voice(1_000);
+    }
+    talk.pass_ms(4_000);
+    talk.voice(20);
+    let told = talk.told();
+    assert!(told.iter().all(|told| told == "ignored remains of a reply"), "{told:?}");
+    // It takes the voice as played before it tells the end, which answers nothing.
+    talk.pass_ms(5_000);
+    talk.heard("And the second one?");
+    talk.told();
+    talk.done();
+    talk.voice(20);
+    let told = talk.told();
+    let started = told.iter().filter(|told| told.starts_with("start")).count();
+    assert_eq!((started, told.last().map(String::as_str)), (1, Some("voice 20")), "{told:?}");
+}
+
+#[test]
 fn remains_are_not_waited_for_for_ever() {
     let mut talk = Talk::with(NEW);
     talk.text("Tell me.");
@@ -435,6 +479,7 @@ fn what_else_the_server_tells_comes_through() {
     talk.server(json!({"sessionResumptionUpdate": {"newHandle": "", "resumable": false}}));
     talk.server(json!({"sessionResumptionUpdate": {"resumable": true}}));
     talk.server(json!({"goAway": {"timeLeft": "50s"}}));
+    talk.server(json!({"goAway": {"timeLeft": "1e19s"}}));
     talk.server(json!({"goAway": {}}));
     talk.server(json!({"error": {"code": 500, "message": "Odd.", "status": "INTERNAL"}}));
     talk.content(json!({"groundingMetadata": {"webSearchQueries": ["x"]}}));
@@ -445,6 +490,7 @@ fn what_else_the_server_tells_comes_through() {
             "not_resumable",
             "not_resumable",
             "going away Some(50s)",
+            "going away Some(3600s)",
             "going away None",
             "error INTERNAL",
             "native groundingMetadata"
