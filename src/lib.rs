@@ -10,6 +10,8 @@ pub mod link;
 pub mod policy;
 pub mod prelude;
 pub mod session;
+#[cfg(feature = "telephony")]
+pub mod telephony;
 #[cfg(feature = "tools")]
 pub mod tools;
 

@@ -7,6 +7,10 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
     ("src/session", &["crate::link", "crate::policy", "crate::tools", "crate::providers"]),
     ("src/link", &["crate::policy", "crate::tools", "crate::providers"]),
     ("src/policy", &["crate::tools", "crate::providers"]),
+    (
+        "src/telephony",
+        &["crate::link", "crate::policy", "crate::memory", "crate::tools", "crate::providers"],
+    ),
 ];
 
 /// Crates and the crates of this workspace that they must not use.
@@ -46,6 +50,8 @@ const PURE: &[&str] = &[
     "src/session/engine",
     "src/link/turns",
     "src/link/history",
+    "src/telephony/dialect",
+    "src/telephony/media",
     "crates/audio/src/playout",
     "crates/audio/src/vad",
     "crates/testkit/src/openai/engine",

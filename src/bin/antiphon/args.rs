@@ -22,6 +22,8 @@ pub enum Command {
     Snapshots(SnapshotsArguments),
     /// Decide over tool calls that wait for a person.
     Approvals(ApprovalsArguments),
+    /// Answer telephone calls.
+    Bridge(BridgeArguments),
     /// Speak a text into a WAV file.
     Speak(SpeakArguments),
     /// Run a recorded conversation again, and say whether it goes the same way.
@@ -114,6 +116,41 @@ pub struct TalkArguments {
     pub fast: bool,
     #[command(flatten)]
     pub models: ModelArguments,
+}
+
+/// Flags of `bridge`.
+#[derive(Debug, Args)]
+pub struct BridgeArguments {
+    #[command(subcommand)]
+    pub command: Option<BridgeCommand>,
+    /// The configuration.
+    #[arg(long, value_name = "FILE", default_value = "bridge.toml", global = true)]
+    pub config: PathBuf,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum BridgeCommand {
+    /// Say what is right with the configuration, and what is not.
+    Check,
+    /// Print a token for one stream.
+    Token(TokenArguments),
+}
+
+/// Flags of `bridge token`.
+#[derive(Debug, Args)]
+pub struct TokenArguments {
+    /// The carrier's name of the call, where it is known.
+    #[arg(long, value_name = "ID")]
+    pub call: Option<String>,
+    /// The tenant whose call it is.
+    #[arg(long, value_name = "NAME")]
+    pub tenant: Option<String>,
+    /// The agent that is to answer.
+    #[arg(long, value_name = "NAME")]
+    pub agent: Option<String>,
+    /// How long it is good.
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "60s")]
+    pub lifetime: Duration,
 }
 
 /// Flags of `chat`.

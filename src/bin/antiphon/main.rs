@@ -2,6 +2,7 @@
 
 mod approvals;
 mod args;
+mod bridge;
 mod chat;
 mod chat_model;
 mod doctor;
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         Command::Chat(chat) => chat::run(*chat),
         Command::Snapshots(arguments) => snapshots::run(arguments),
         Command::Approvals(arguments) => approvals::run(arguments),
+        Command::Bridge(arguments) => bridge::run(arguments),
         Command::Speak(speak) => speak::run(speak),
         Command::Replay(replay) => recorded::replay(&replay),
         Command::Explain(explain) => recorded::explain(&explain),

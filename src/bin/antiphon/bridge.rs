@@ -1,0 +1,278 @@
+//! `antiphon bridge`: answers telephone calls.
+
+use std::{
+    env, fs,
+    net::TcpListener,
+    path::Path,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use antiphon::{
+    agent::{Authorizer, CallContext, RegistryError, ToolRegistry},
+    audio::AudioFormat,
+    live::{LiveConfig, LiveProvider},
+    policy::RulePolicy,
+    providers::{gemini::Gemini, openai::OpenAi},
+    session::AgentSession,
+    telephony::{
+        Answer, AnswerError, Bridge, BridgeConfig, CallAgent, IncomingCall, call_tools,
+        config::AgentConfig,
+        dialect::Carrier,
+        rest::Accounts,
+        token::{Claims, Tokens},
+    },
+    tools::{ToolFile, Transfers, clock, convert_units, load_tools, today},
+    types::ToolCall,
+};
+use async_trait::async_trait;
+
+use crate::{
+    args::{BridgeArguments, BridgeCommand, ModelArguments, TokenArguments},
+    failure::Failure,
+    offline,
+};
+
+/// The policy over the built-in tools.
+const BUILT_IN_POLICY: &str = include_str!("../../../examples/policy.json");
+/// What a model is told that knows nothing of the program.
+const INSTRUCTIONS: &str = "You answer telephone calls. Speak in one or two short sentences. Use your \
+    tools where they help, and say in words what they gave. When the caller says goodbye, say goodbye \
+    and hang up.";
+
+/// Answers calls, or looks whether it could.
+pub fn run(arguments: BridgeArguments) -> Result<(), Failure> {
+    let config = read(&arguments.config)?;
+    match arguments.command {
+        Some(BridgeCommand::Token(token)) => print_token(&config, token),
+        Some(BridgeCommand::Check) => check(&config),
+        None => {
+            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+            let runtime = runtime.map_err(Failure::failed)?;
+            let done = runtime.block_on(serve(config));
+            // A tool that blocks and ignores its cancellation does not keep the program.
+            runtime.shutdown_timeout(Duration::from_millis(200));
+            done
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<BridgeConfig, Failure> {
+    let name = path.display();
+    let text =
+        fs::read_to_string(path).map_err(|error| Failure::usage(format!("{name}: {error}")))?;
+    BridgeConfig::from_toml(&text, |variable| env::var(variable).ok())
+        .map_err(|error| Failure::usage(format!("{name}: {error}")))
+}
+
+async fn serve(config: BridgeConfig) -> Result<(), Failure> {
+    let agent = Agent::open(config.agent.clone()).await?;
+    let accounts: Vec<_> = config
+        .carriers
+        .iter()
+        .filter_map(|(carrier, config)| Some((*carrier, config.account.clone()?)))
+        .collect();
+    let allow = config.transfer_allow.clone();
+    let bridge = Bridge::new(config, agent).on_record(|record| {
+        // One line for each call, for those who watch.
+        if let Ok(line) = serde_json::to_string(record) {
+            println!("{line}");
+        }
+    });
+    let bridge = if accounts.is_empty() {
+        bridge
+    } else {
+        bridge.carriers(Accounts::new(accounts, allow).map_err(Failure::failed)?)
+    };
+    let bound = bridge.bind().await.map_err(Failure::failed)?;
+    let web = bound.local_addr().map_err(Failure::failed)?;
+    eprintln!("antiphon: answering calls at http://{web}/telephony/");
+    if let Some(tcp) = bound.audiosocket_addr() {
+        eprintln!("antiphon: answering AudioSocket at {tcp}");
+    }
+    bound.run(stopped()).await.map_err(Failure::failed)
+}
+
+/// Returns at Ctrl-C, and where the system asks the program to end.
+async fn stopped() {
+    let interrupted = tokio::signal::ctrl_c();
+    #[cfg(unix)]
+    if let Ok(mut term) = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
+    {
+        tokio::select! {
+            _ = interrupted => {}
+            _ = term.recv() => {}
+        }
+        return;
+    }
+    let _ = interrupted.await;
+}
+
+fn print_token(config: &BridgeConfig, arguments: TokenArguments) -> Result<(), Failure> {
+    let Some(secret) = &config.token_secret else {
+        return Err(Failure::usage("the configuration names no `token_secret_env`"));
+    };
+    let tokens = Tokens::new(secret).map_err(Failure::usage)?;
+    let claims = Claims::new(arguments.call, arguments.tenant, arguments.agent);
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let token = tokens.mint(claims, now, arguments.lifetime).map_err(Failure::failed)?;
+    println!("{token}");
+    Ok(())
+}
+
+fn check(config: &BridgeConfig) -> Result<(), Failure> {
+    let mut wrong = 0;
+    let mut tell = |what: &str, result: Result<String, String>| match result {
+        Ok(how) => println!("ok      {what}: {how}"),
+        Err(why) => {
+            wrong += 1;
+            println!("failed  {what}: {why}");
+        }
+    };
+    let free = |address| match TcpListener::bind(address) {
+        Ok(_) => Ok(format!("{address} is free")),
+        Err(error) => Err(format!("{address}: {error}")),
+    };
+    tell("listen", free(config.listen));
+    if let Some(address) = config.audiosocket {
+        tell("audiosocket", free(address));
+    }
+    for (carrier, how) in &config.carriers {
+        let address = match (&config.public_url, carrier) {
+            (_, Carrier::AudioSocket) => "AudioSocket".to_owned(),
+            (Some(url), _) => format!("{}/telephony/{carrier}", url.replacen("http", "ws", 1)),
+            (None, _) => format!("ws://{}/telephony/{carrier}", config.listen),
+        };
+        tell(carrier.name(), Ok(format!("{address}, verified by {:?}", how.verify)));
+    }
+    let agent = &config.agent;
+    tell("agent", known_provider(agent));
+    for (what, path) in [("tools", &agent.tools), ("policy", &agent.policy)] {
+        let Some(path) = path else { continue };
+        let result = if what == "tools" {
+            load_tools(path).map(drop).map_err(|error| error.to_string())
+        } else {
+            RulePolicy::load(path).map(drop).map_err(|error| error.to_string())
+        };
+        tell(what, result.map(|()| path.display().to_string()));
+    }
+    if let Some(path) = &config.records {
+        let file = fs::OpenOptions::new().append(true).create(true).open(path);
+        let name = path.display().to_string();
+        tell("records", file.map(|_| name).map_err(|error| format!("{}: {error}", path.display())));
+    }
+    if wrong == 0 { Ok(()) } else { Err(Failure::Told) }
+}
+
+fn known_provider(agent: &AgentConfig) -> Result<String, String> {
+    let key = match agent.provider.as_str() {
+        "offline" => return Ok("the offline agent, which needs no key".into()),
+        "openai" => "OPENAI_API_KEY",
+        "gemini" => "GEMINI_API_KEY",
+        other => return Err(format!("no provider {other:?}: offline, openai or gemini")),
+    };
+    match env::var(key) {
+        Ok(value) if !value.trim().is_empty() => Ok(format!("{}, with {key}", agent.provider)),
+        _ => Err(format!("the environment variable {key} is not set")),
+    }
+}
+
+/// The agent that the configuration names.
+struct Agent {
+    config: AgentConfig,
+    provider: Arc<dyn LiveProvider>,
+    /// Needed by providers elsewhere.
+    key: Option<String>,
+    tools: Option<ToolFile>,
+    policy: Arc<RulePolicy>,
+}
+
+impl Agent {
+    async fn open(config: AgentConfig) -> Result<Self, Failure> {
+        known_provider(&config).map_err(Failure::usage)?;
+        let key = |variable| env::var(variable).ok();
+        let (provider, key): (Arc<dyn LiveProvider>, _) = match config.provider.as_str() {
+            "openai" => (Arc::new(OpenAi::new()), key("OPENAI_API_KEY")),
+            "gemini" => (Arc::new(Gemini::new()), key("GEMINI_API_KEY")),
+            _ => {
+                let models = ModelArguments { models: config.models.clone() };
+                let speech = offline::load(&models).await?;
+                if let Some(voice) = &config.voice {
+                    offline::check_voice(&*speech.synthesizer, voice)?;
+                }
+                (Arc::new(offline::provider(speech)), None)
+            }
+        };
+        let tools = config.tools.as_deref().map(load_tools).transpose().map_err(Failure::usage)?;
+        let policy = match &config.policy {
+            Some(path) => RulePolicy::load(path).map_err(Failure::usage)?,
+            None => {
+                RulePolicy::parse("built-in policy", BUILT_IN_POLICY).map_err(Failure::failed)?
+            }
+        };
+        Ok(Self { config, provider, key, tools, policy: Arc::new(policy) })
+    }
+
+    /// The tools of one call.
+    fn registry(&self, call: &IncomingCall) -> Result<ToolRegistry, AnswerError> {
+        let registry = ToolRegistry::new();
+        let failed = |error: RegistryError| AnswerError(error.to_string());
+        registry.register(clock()).map_err(failed)?;
+        registry.register(today()).map_err(failed)?;
+        registry.register(convert_units()).map_err(failed)?;
+        registry.register(Transfers::new().tool()).map_err(failed)?;
+        for tool in self.tools.iter().flat_map(|file| &file.tools) {
+            registry.register(tool.clone()).map_err(failed)?;
+        }
+        for tool in call_tools(&call.control) {
+            registry.register_shared(tool).map_err(failed)?;
+        }
+        Ok(registry)
+    }
+
+    /// The configuration of the provider: its formats are the call's, where it takes them.
+    fn live(&self, call: &IncomingCall) -> LiveConfig {
+        let mut live = LiveConfig::new();
+        if let Some(key) = &self.key {
+            live = live.api_key(key.as_str());
+            live = live.instructions(self.config.instructions.as_deref().unwrap_or(INSTRUCTIONS));
+        } else if let Some(instructions) = &self.config.instructions {
+            live = live.instructions(instructions.as_str());
+        }
+        if let Some(model) = &self.config.model {
+            live = live.model(model.as_str());
+        }
+        if let Some(voice) = &self.config.voice {
+            live = live.voice(voice.as_str());
+        }
+        live.endpoint.clone_from(&self.config.url);
+        if self.config.provider == "openai" {
+            let formats = [
+                ("input_audio_format", call.start.input),
+                ("output_audio_format", call.start.output),
+            ];
+            for (option, format) in formats {
+                let name = match format {
+                    AudioFormat::Mulaw8k => "g711_ulaw",
+                    AudioFormat::Alaw8k => "g711_alaw",
+                    _ => continue,
+                };
+                live.provider_options.insert(option.into(), name.into());
+            }
+        }
+        live
+    }
+}
+
+#[async_trait]
+impl CallAgent for Agent {
+    async fn answer(&self, call: &IncomingCall) -> Result<Answer, AnswerError> {
+        let policy = self.policy.clone();
+        let builder = AgentSession::builder(self.provider.clone())
+            .registry(Arc::new(self.registry(call)?))
+            .authorize(move |cx: &CallContext, call: &ToolCall| {
+                policy.authorize_tool_call(cx, call)
+            });
+        Ok(Answer::new(builder, self.live(call)).configured(&self.config))
+    }
+}

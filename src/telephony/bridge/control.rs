@@ -1,0 +1,255 @@
+//! What an agent can do with its call, and the tools by which a model does so.
+
+use std::{sync::Arc, time::Duration};
+
+use antiphon_agent::{FuncTool, OnInterruption, Tool, ToolError, ToolLimits};
+use antiphon_types::JsonObject;
+use serde_json::{Value, json};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::telephony::{
+    dialect::{DialectError, is_digit},
+    media::{CollectEnd, Collected, DigitRules},
+};
+
+/// Commands that may wait for the call's task.
+const QUEUE: usize = 16;
+/// How long a request to the carrier may take.
+const REQUEST: Duration = Duration::from_secs(20);
+
+/// A handle on a call, for its agent and its tools.
+#[derive(Clone, Debug)]
+pub struct CallControl {
+    commands: mpsc::Sender<Command>,
+}
+
+#[derive(Debug)]
+pub(super) enum Command {
+    /// Ends the call: once the turn was heard, or now.
+    HangUp {
+        when_heard: bool,
+    },
+    Transfer {
+        to: String,
+        done: oneshot::Sender<Result<(), ControlError>>,
+    },
+    SendDigits {
+        digits: String,
+        done: oneshot::Sender<Result<(), ControlError>>,
+    },
+    Collect {
+        rules: DigitRules,
+        done: oneshot::Sender<Collected>,
+    },
+    /// The caller hears the agent, or for now nothing.
+    Hold {
+        on: bool,
+    },
+}
+
+/// Why something was not done to a call.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ControlError {
+    /// The call is over.
+    #[error("the call is over")]
+    Over,
+    /// The carrier cannot do it over this connection.
+    #[error("{0}")]
+    Unsupported(DialectError),
+    /// No number, or one that may not be called.
+    #[error("this number may not be called")]
+    NotAllowed,
+    /// The carrier refused.
+    #[error("the carrier refused: {0}")]
+    Refused(String),
+    /// It took too long.
+    #[error("the carrier did not answer in time")]
+    TimedOut,
+}
+
+impl CallControl {
+    pub(super) fn new() -> (Self, mpsc::Receiver<Command>) {
+        let (commands, receiver) = mpsc::channel(QUEUE);
+        (Self { commands }, receiver)
+    }
+
+    /// Ends the call once the present turn was heard to its end; if the caller interrupts it, the call
+    /// goes on.
+    pub async fn hang_up_when_heard(&self) -> Result<(), ControlError> {
+        self.send(Command::HangUp { when_heard: true }).await
+    }
+
+    /// Ends the call now.
+    pub async fn hang_up(&self) -> Result<(), ControlError> {
+        self.send(Command::HangUp { when_heard: false }).await
+    }
+
+    /// Hands the call on to a number (E.164: `+15550001`). On `Err` the agent still has it.
+    pub async fn transfer(&self, to: impl Into<String>) -> Result<(), ControlError> {
+        let (done, outcome) = oneshot::channel();
+        self.send(Command::Transfer { to: to.into(), done }).await?;
+        answer(outcome).await
+    }
+
+    /// Has the carrier press keys.
+    pub async fn send_digits(&self, digits: impl Into<String>) -> Result<(), ControlError> {
+        let digits = digits.into();
+        if digits.is_empty() || digits.len() > 64 || !digits.chars().all(is_digit) {
+            return Err(ControlError::Unsupported(DialectError::Unsupported("these keys")));
+        }
+        let (done, outcome) = oneshot::channel();
+        self.send(Command::SendDigits { digits, done }).await?;
+        answer(outcome).await
+    }
+
+    /// Waits for a field of keys. One that is asked for while another is waited for takes its place.
+    pub async fn collect_digits(&self, rules: DigitRules) -> Result<Collected, ControlError> {
+        let (done, outcome) = oneshot::channel();
+        self.send(Command::Collect { rules, done }).await?;
+        outcome.await.map_err(|_| ControlError::Over)
+    }
+
+    /// Holds the agent's voice back, or lets it go on.
+    pub async fn hold(&self, on: bool) -> Result<(), ControlError> {
+        self.send(Command::Hold { on }).await
+    }
+
+    async fn send(&self, command: Command) -> Result<(), ControlError> {
+        self.commands.send(command).await.map_err(|_| ControlError::Over)
+    }
+}
+
+async fn answer(outcome: oneshot::Receiver<Result<(), ControlError>>) -> Result<(), ControlError> {
+    match tokio::time::timeout(REQUEST, outcome).await {
+        Ok(Ok(result)) => result,
+        Ok(Err(_)) => Err(ControlError::Over),
+        Err(_) => Err(ControlError::TimedOut),
+    }
+}
+
+/// The tools by which a model handles its call: `hang_up`, `transfer_call`, `press_keys`,
+/// `collect_keys`. They pass the session's policy as all tools do.
+pub fn call_tools(control: &CallControl) -> Vec<Arc<dyn Tool>> {
+    vec![
+        Arc::new(hang_up(control.clone())),
+        Arc::new(transfer(control.clone())),
+        Arc::new(press_keys(control.clone())),
+        Arc::new(collect_keys(control.clone())),
+    ]
+}
+
+fn hang_up(control: CallControl) -> FuncTool {
+    let what = "Ends the telephone call, after what you say now was heard. Say goodbye with it.";
+    FuncTool::new("hang_up", what, None, move |_, _| {
+        let control = control.clone();
+        async move {
+            control.hang_up_when_heard().await.map_err(failed)?;
+            Ok(object(json!({ "status": "the call ends once your goodbye was heard" })))
+        }
+    })
+    .speech(
+        antiphon_types::ToolSpeech::phrases(["goodbye", "good bye", "bye", "hang up", "bye bye"])
+            .answer("Goodbye."),
+    )
+}
+
+fn transfer(control: CallControl) -> FuncTool {
+    let schema = json!({
+        "type": "object",
+        "properties": { "to": { "type": "string", "pattern": "^\\+[1-9][0-9]{3,14}$" } },
+        "required": ["to"],
+        "additionalProperties": false
+    });
+    let what = "Hands the telephone call on to another number, in the form +15550001.";
+    FuncTool::new("transfer_call", what, schema, move |_, args| {
+        let control = control.clone();
+        async move {
+            let to = args.get("to").and_then(Value::as_str).unwrap_or_default().to_owned();
+            control.transfer(to).await.map_err(failed)?;
+            Ok(object(json!({ "status": "handed on" })))
+        }
+    })
+}
+
+fn press_keys(control: CallControl) -> FuncTool {
+    let schema = json!({
+        "type": "object",
+        "properties": { "keys": { "type": "string", "pattern": "^[0-9*#A-D]{1,64}$" } },
+        "required": ["keys"],
+        "additionalProperties": false
+    });
+    FuncTool::new("press_keys", "Presses keys of the telephone.", schema, move |_, args| {
+        let control = control.clone();
+        async move {
+            let keys = args.get("keys").and_then(Value::as_str).unwrap_or_default().to_owned();
+            control.send_digits(keys).await.map_err(failed)?;
+            Ok(object(json!({ "status": "pressed" })))
+        }
+    })
+}
+
+fn collect_keys(control: CallControl) -> FuncTool {
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "most": { "type": "integer", "minimum": 1, "maximum": 64 },
+            "least": { "type": "integer", "minimum": 1, "maximum": 64 },
+            "secret": {
+                "type": "boolean",
+                "description": "You are given a name for the keys in place of them."
+            }
+        },
+        "additionalProperties": false
+    });
+    let what = "Waits for the caller to key in a number on the telephone, ended by the hash key. Ask \
+        for it first.";
+    let limits = ToolLimits::default().timeout(Duration::from_secs(120));
+    FuncTool::new("collect_keys", what, schema, move |cx, args| {
+        let control = control.clone();
+        async move {
+            let number = |name: &str| args.get(name).and_then(Value::as_u64);
+            let mut rules = DigitRules::default();
+            if let Some(most) = number("most") {
+                rules.most = most as usize;
+            }
+            if let Some(least) = number("least") {
+                rules.least = least as usize;
+            }
+            let field = control.collect_digits(rules).await.map_err(failed)?;
+            let end = json!(field.end);
+            if field.end == CollectEnd::TooShort {
+                return Ok(object(json!({ "status": "nothing was keyed in", "end": end })));
+            }
+            let count = field.digits.len();
+            if args.get("secret").and_then(Value::as_bool) != Some(true) {
+                return Ok(object(json!({ "keys": field.digits, "end": end })));
+            }
+            // The keys stay here: other tools find them in the session's memory by this name.
+            let handle = format!("keys/{}", cx.call_id);
+            cx.memory.set(&handle, &field.digits).await.map_err(failed)?;
+            Ok(object(json!({ "handle": handle, "count": count, "end": end })))
+        }
+    })
+    .limits(limits)
+    .on_interruption(OnInterruption::Keep)
+    .speech(
+        antiphon_types::ToolSpeech::phrases([
+            "i want to enter a code",
+            "enter a code",
+            "key in a code",
+        ])
+        .answer("You entered {keys}."),
+    )
+}
+
+fn failed(error: impl std::fmt::Display) -> ToolError {
+    ToolError::new(error.to_string())
+}
+
+fn object(value: Value) -> JsonObject {
+    match value {
+        Value::Object(object) => object,
+        _ => JsonObject::new(),
+    }
+}
