@@ -45,7 +45,8 @@ async fn trial_g03_speech_over_buffered_audio_clears_the_carrier() {
     far.emit(LiveEvent::SpeechStarted { audio_start_ms: None })
         .emit(LiveEvent::Interrupted { reply: None });
     caller.until("clear").await;
-    let truncate = command(&mut far, |command| matches!(command, LiveCommand::Truncate { .. })).await;
+    let truncate =
+        command(&mut far, |command| matches!(command, LiveCommand::Truncate { .. })).await;
     assert!(
         matches!(&truncate, LiveCommand::Truncate { audio_end_ms, .. } if *audio_end_ms < 2_500),
         "{truncate:?}"
@@ -74,7 +75,8 @@ async fn trial_b06_marks_that_a_clear_brings_back_prove_nothing() {
     }
     // What follows is played as if nothing had been.
     says(&far, "r2", "Yes?", 300);
-    let name = caller.until("mark").await.pop().unwrap()["mark"]["name"].as_str().unwrap().to_owned();
+    let name =
+        caller.until("mark").await.pop().unwrap()["mark"]["name"].as_str().unwrap().to_owned();
     assert!(!marks.contains(&name));
     caller.mark(&name).await;
     caller.stop().await;
@@ -219,7 +221,10 @@ async fn audiosocket_is_answered_with_packets_and_hung_up_by_one() {
     // The bridge is stopped: the call ends with it.
     socket.write_all(&packet(0x00, &[])).await.unwrap();
     let record = rig.record().await;
-    assert_eq!((record.end, &*record.call_id), (CallEnd::CallerHungUp, "07070707-0707-0707-0707-070707070707"));
+    assert_eq!(
+        (record.end, &*record.call_id),
+        (CallEnd::CallerHungUp, "07070707-0707-0707-0707-070707070707")
+    );
 }
 
 #[tokio::test]
@@ -240,7 +245,8 @@ async fn a_malformed_message_ends_its_call_with_a_code_and_no_other() {
 
 #[tokio::test]
 async fn a_bridge_that_is_stopped_takes_no_new_calls_and_ends_those_that_stay() {
-    let mut rig = Rig::new("[limits]\ndrain_seconds = 1", "[carriers.twilio]\nverify = \"none\"").await;
+    let mut rig =
+        Rig::new("[limits]\ndrain_seconds = 1", "[carriers.twilio]\nverify = \"none\"").await;
     let (mut caller, _far) = rig.call("CA1").await;
     drop(rig.stop.take());
     assert_eq!(caller.closed().await, 1001);

@@ -69,9 +69,8 @@ pub const SECRET: &str = "a secret of some length";
 impl Rig {
     /// A bridge with these lines at the top of its configuration, and these carriers.
     pub async fn new(top: &str, carriers: &str) -> Self {
-        let text = format!(
-            "listen = \"127.0.0.1:0\"\naudiosocket = \"127.0.0.1:0\"\n{top}\n{carriers}\n"
-        );
+        let text =
+            format!("listen = \"127.0.0.1:0\"\naudiosocket = \"127.0.0.1:0\"\n{top}\n{carriers}\n");
         let config = BridgeConfig::from_toml(&text, |_| Some(SECRET.to_owned())).unwrap();
         let provider = ScriptedProvider::default();
         let (recorded, records) = mpsc::unbounded_channel();
@@ -94,7 +93,8 @@ impl Rig {
 
     /// One that lets everybody in.
     pub async fn open() -> Self {
-        let carriers = "[carriers.twilio]\nverify = \"none\"\n[carriers.asterisk]\nverify = \"none\"";
+        let carriers =
+            "[carriers.twilio]\nverify = \"none\"\n[carriers.asterisk]\nverify = \"none\"";
         Self::new("", carriers).await
     }
 
@@ -266,5 +266,8 @@ pub async fn command(far: &mut FarEnd, fits: impl Fn(&LiveCommand) -> bool) -> L
 /// Milliseconds of mu-law in messages.
 pub fn media_ms(messages: &[Value]) -> usize {
     let payloads = messages.iter().filter_map(|message| message["media"]["payload"].as_str());
-    payloads.map(|payload| base64_simd::STANDARD.decode_to_vec(payload).unwrap().len()).sum::<usize>() / 8
+    payloads
+        .map(|payload| base64_simd::STANDARD.decode_to_vec(payload).unwrap().len())
+        .sum::<usize>()
+        / 8
 }
