@@ -53,7 +53,7 @@ async fn trial_g03_speech_over_buffered_audio_clears_the_carrier() {
     );
     caller.stop().await;
     let record = rig.record().await;
-    assert_eq!((record.playout.clears, record.generated_ms), (1, 2_500));
+    assert_eq!(record.playout.clears, 1);
     assert!(record.heard_ms < 2_500, "{}", record.heard_ms);
 }
 

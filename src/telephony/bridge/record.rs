@@ -41,7 +41,7 @@ pub struct CallRecord {
     pub end: CallEnd,
     /// Milliseconds of the agent's voice that were heard.
     pub heard_ms: u64,
-    /// Milliseconds of it that came from the provider.
+    /// Milliseconds of it that came from the provider, of replies of which anything was heard.
     pub generated_ms: u64,
     /// Keys that were pressed.
     pub keys: u64,

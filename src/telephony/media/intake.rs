@@ -39,8 +39,9 @@ pub struct Intake {
     quiet: Duration,
     /// Samples so far, fillings included.
     samples: u64,
-    /// What time stamp belongs to sample 0 of the present time line.
-    origin: Option<Duration>,
+    /// What time stamp belongs to the first sample, in nanoseconds; it may be before the carrier's
+    /// zero.
+    origin: Option<i128>,
     next_sequence: Option<u64>,
     waiting: BTreeMap<u64, (Media, Instant)>,
     /// When media came last, or time went on by itself.
@@ -216,37 +217,25 @@ impl Intake {
 
     /// Fills up to `timestamp`, where that is later than the samples so far.
     fn place(&mut self, timestamp: Duration) {
-        let line = self.format.duration_of(self.samples);
+        let here = self.media_time().as_nanos() as i128;
+        let stamp = timestamp.as_nanos() as i128;
+        let borrowed = std::mem::take(&mut self.borrowed);
         let Some(origin) = self.origin else {
-            self.origin = Some(timestamp.saturating_sub(line));
-            // Where the time line began before this carrier's zero, its stamps are shifted.
-            if timestamp < line {
-                self.shift(timestamp, line);
-            }
+            self.origin = Some(stamp - here);
             return;
         };
-        let expected = origin + line;
-        let borrowed = self.format.duration_of(std::mem::take(&mut self.borrowed));
-        if timestamp + SLACK < expected.saturating_sub(borrowed) || timestamp > expected + RESYNC {
+        let (slack, resync) = (SLACK.as_nanos() as i128, RESYNC.as_nanos() as i128);
+        let ahead = stamp - (origin + here);
+        let borrowed = self.format.duration_of(borrowed).as_nanos() as i128;
+        if ahead > resync || ahead < -borrowed - slack {
             self.stats.resyncs += 1;
-            self.shift(timestamp, line);
-        } else if timestamp + SLACK < expected {
+            self.origin = Some(stamp - here);
+        } else if ahead < -slack {
             // The line was stalled and no audio is missing: the silence in between is an addition.
-            self.shift(timestamp, line);
-        } else if timestamp > expected + SLACK {
-            self.fill(timestamp - expected);
+            self.origin = Some(stamp - here);
+        } else if ahead > slack {
+            self.fill(Duration::from_nanos(ahead as u64));
         }
-    }
-
-    /// From here on `timestamp` stands for `line`.
-    fn shift(&mut self, timestamp: Duration, line: Duration) {
-        if let Some(origin) = timestamp.checked_sub(line) {
-            self.origin = Some(origin);
-            return;
-        }
-        // The line is longer than the carrier's: begin to count anew.
-        self.samples = 0;
-        self.origin = Some(timestamp);
     }
 
     fn fill(&mut self, gap: Duration) {

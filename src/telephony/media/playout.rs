@@ -123,11 +123,10 @@ struct Segment {
     proven: u64,
     /// The last mark never came: the clock stands for it.
     assumed: bool,
-    since_mark: u64,
+    /// A mark that still counts is behind so many samples.
+    marked: u64,
     finished: bool,
     starved: bool,
-    /// The last mark is sent, where there are marks.
-    end_marked: bool,
 }
 
 #[derive(Debug)]
@@ -479,7 +478,6 @@ impl Playout {
         let samples = (quanta * self.quantum).min(segment.waiting.len() / width);
         let mut data = segment.waiting.split_to(samples * width);
         segment.sent += samples as u64;
-        segment.since_mark += samples as u64;
         if self.clears {
             segment.sent_audio.extend_from_slice(&data);
         }
@@ -507,8 +505,9 @@ impl Playout {
         }
         let every = self.format.samples_in(MARK_EVERY);
         self.queue.iter().position(|segment| {
-            let at_end = segment.finished && segment.waiting.is_empty() && !segment.end_marked;
-            segment.sent > 0 && (at_end || segment.since_mark >= every)
+            let at_end = segment.finished && segment.waiting.is_empty();
+            let unmarked = segment.sent - segment.marked.min(segment.sent);
+            unmarked >= every || (at_end && unmarked > 0)
         })
     }
 
@@ -518,8 +517,7 @@ impl Playout {
         self.mark_number += 1;
         let name = format!("{}-{}", self.era, self.mark_number);
         let segment = &mut self.queue[index];
-        segment.since_mark = 0;
-        segment.end_marked = segment.finished && segment.waiting.is_empty();
+        segment.marked = segment.sent;
         let (generation, samples, total) = (segment.generation, segment.sent, segment.total());
         if self.pending_marks.len() == MAX_MARKS {
             self.pending_marks.pop_front();
@@ -539,7 +537,7 @@ impl Playout {
         self.anchor = Some(now);
         self.after_anchor = 0;
         for segment in &mut self.queue {
-            segment.end_marked = false;
+            segment.marked = segment.proven.min(segment.sent);
         }
     }
 
@@ -652,10 +650,9 @@ impl Segment {
             padding: 0,
             proven: 0,
             assumed: false,
-            since_mark: 0,
+            marked: 0,
             finished: false,
             starved: false,
-            end_marked: false,
         }
     }
 
@@ -679,8 +676,7 @@ impl Segment {
         self.waiting = back;
         self.sent -= (bytes / width) as u64;
         self.padding = 0;
-        self.since_mark = 0;
-        self.end_marked = false;
+        self.marked = self.marked.min(self.sent);
     }
 }
 
