@@ -151,6 +151,8 @@ pub struct AgentConfig {
     pub instructions: Option<String>,
     /// What it says first.
     pub greeting: Option<String>,
+    /// The caller cannot interrupt that: meanwhile the provider hears silence.
+    pub greeting_protected: bool,
     /// A JSON list of tools whose bodies are commands.
     pub tools: Option<PathBuf>,
     /// A JSON file of rules over tool calls.
@@ -172,6 +174,7 @@ impl Default for AgentConfig {
             voice: None,
             instructions: None,
             greeting: None,
+            greeting_protected: false,
             tools: None,
             policy: None,
             models: None,

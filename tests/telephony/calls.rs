@@ -253,3 +253,27 @@ async fn a_bridge_that_is_stopped_takes_no_new_calls_and_ends_those_that_stay() 
     assert_eq!(rig.record().await.end, CallEnd::Drained);
     soon("the end of the bridge", &mut rig.bridge).await.unwrap();
 }
+
+#[tokio::test]
+async fn trial_c06_speech_during_a_protected_greeting_clears_nothing_at_the_carrier() {
+    let agent = "[agent]\ngreeting = \"This call is recorded.\"\ngreeting_protected = true";
+    let carrier = "[carriers.twilio]\nverify = \"none\"";
+    let mut rig = Rig::new("", &format!("{carrier}\n{agent}")).await;
+    let (mut caller, mut far) = rig.call("CA1").await;
+    let say = command(&mut far, |command| matches!(command, LiveCommand::Say { .. })).await;
+    let LiveCommand::Say { request, text } = say else { panic!("{say:?}") };
+    assert_eq!(text, "This call is recorded.");
+    far.emit(LiveEvent::ReplyStarted { reply: "r1".into(), request: Some(request) });
+    voice(&far, "r1", "This call is recorded.", 2_000);
+    done(&far, "r1", ReplyOutcome::Completed);
+    let mut messages = caller.until("media").await;
+    far.emit(LiveEvent::SpeechStarted { audio_start_ms: None })
+        .emit(LiveEvent::SpeechStopped { audio_end_ms: None });
+    says(&far, "r2", "How can I help?", 300);
+    while media_ms(&messages) < 2_300 {
+        messages.push(caller.next().await.unwrap());
+    }
+    assert!(messages.iter().all(|message| message["event"] != "clear"), "it was cut off");
+    caller.stop().await;
+    rig.record().await;
+}

@@ -9,7 +9,7 @@ use antiphon::{
     session::{AgentSession, IdleConfig},
     telephony::{
         Answer, AnswerError, Bridge, BridgeConfig, BridgeHandle, CallAgent, CallRecord,
-        IncomingCall, call_tools,
+        IncomingCall, call_tools, config::AgentConfig,
     },
 };
 use antiphon_testkit::{FarEnd, ScriptedProvider};
@@ -47,7 +47,7 @@ pub struct Rig {
     pub bridge: JoinHandle<()>,
 }
 
-struct Scripted(ScriptedProvider);
+struct Scripted(ScriptedProvider, AgentConfig);
 
 #[async_trait]
 impl CallAgent for Scripted {
@@ -57,7 +57,7 @@ impl CallAgent for Scripted {
             registry.register_shared(tool).map_err(|error| AnswerError(error.to_string()))?;
         }
         let builder = AgentSession::builder(Arc::new(self.0.clone())).registry(Arc::new(registry));
-        let mut answer = Answer::new(builder, LiveConfig::new());
+        let mut answer = Answer::new(builder, LiveConfig::new()).configured(&self.1);
         answer.idle = IdleConfig::OFF;
         Ok(answer)
     }
@@ -74,7 +74,8 @@ impl Rig {
         let config = BridgeConfig::from_toml(&text, |_| Some(SECRET.to_owned())).unwrap();
         let provider = ScriptedProvider::default();
         let (recorded, records) = mpsc::unbounded_channel();
-        let bridge = Bridge::new(config, Scripted(provider.clone())).on_record(move |record| {
+        let agent = Scripted(provider.clone(), config.agent.clone());
+        let bridge = Bridge::new(config, agent).on_record(move |record| {
             let _ = recorded.send(record.clone());
         });
         let bound = bridge.bind().await.unwrap();
@@ -234,19 +235,23 @@ pub fn says(far: &FarEnd, reply: &str, words: &str, ms: usize) {
 }
 
 pub fn begins(far: &FarEnd, reply: &str, words: &str, ms: usize) {
+    far.emit(LiveEvent::ReplyStarted { reply: reply.into(), request: None });
+    voice(far, reply, words, ms);
+}
+
+pub fn voice(far: &FarEnd, reply: &str, words: &str, ms: usize) {
     let item = format!("{reply}-item");
-    far.emit(LiveEvent::ReplyStarted { reply: reply.into(), request: None })
-        .emit(LiveEvent::OutputTranscript {
-            reply: reply.into(),
-            item: item.as_str().into(),
-            text: antiphon::live::TextUpdate::Delta(words.into()),
-        })
-        .emit(LiveEvent::Audio {
-            reply: reply.into(),
-            item: item.as_str().into(),
-            content_index: 0,
-            frame: AudioFrame::from_pcm16(24_000, &vec![7; ms * 24]),
-        });
+    far.emit(LiveEvent::OutputTranscript {
+        reply: reply.into(),
+        item: item.as_str().into(),
+        text: antiphon::live::TextUpdate::Delta(words.into()),
+    })
+    .emit(LiveEvent::Audio {
+        reply: reply.into(),
+        item: item.as_str().into(),
+        content_index: 0,
+        frame: AudioFrame::from_pcm16(24_000, &vec![7; ms * 24]),
+    });
 }
 
 pub fn done(far: &FarEnd, reply: &str, outcome: ReplyOutcome) {

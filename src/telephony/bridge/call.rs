@@ -24,7 +24,9 @@ use super::{
     voice::{Voice, voice},
 };
 use crate::{
-    session::{AgentSession, EndReason, EventKind, EventStream, SessionEvent, SessionState},
+    session::{
+        AgentSession, EndReason, EventKind, EventStream, SayOptions, SessionEvent, SessionState,
+    },
     telephony::{
         config::{Keys, Verify},
         dialect::{CallStart, Capabilities, CarrierEvent, ControlBy, Dialect, DialectError, Heard},
@@ -144,7 +146,10 @@ impl Call {
             Ok(Err(error)) => return CallEnd::NoAnswer { detail: error.to_string() },
             Err(_) => return CallEnd::NoAnswer { detail: "the agent took too long".into() },
         };
-        let Answer { builder, config, idle, mut limits, greeting, keys, keys_interrupt } = answer;
+        let Answer { builder, config, idle, mut limits, keys, keys_interrupt, .. } = answer;
+        let mut options = SayOptions::new();
+        options.protected = answer.protect_greeting;
+        let greeting = answer.greeting.map(|text| (text, options));
         let bounds = self.office.limits();
         limits.max_length =
             Some(limits.max_length.map_or(bounds.max_length, |own| own.min(bounds.max_length)));
@@ -275,7 +280,7 @@ impl Conversation<'_> {
         dialect: &mut dyn Dialect,
         early: Vec<CarrierEvent>,
         starting: impl Future<Output = Result<(), crate::session::StartError>>,
-        greeting: Option<String>,
+        greeting: Option<(String, SayOptions)>,
     ) -> CallEnd {
         for event in early {
             if let Err(end) = self.carrier(event, now()) {
@@ -318,8 +323,8 @@ impl Conversation<'_> {
                     for frame in std::mem::take(&mut self.held) {
                         let _ = self.session.send_audio(frame);
                     }
-                    if let Some(greeting) = &greeting
-                        && let Err(error) = self.session.say(greeting.as_str())
+                    if let Some((text, options)) = &greeting
+                        && let Err(error) = self.session.say_with(text.as_str(), *options)
                     {
                         tracing::warn!(%error, "no greeting");
                     }

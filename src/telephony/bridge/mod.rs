@@ -27,7 +27,7 @@ use super::{
     dialect::{CallStart, Carrier, DialectOptions, dialect},
     token::TokenError,
 };
-use crate::session::{IdleConfig, SessionBuilder, SessionLimits};
+use crate::session::{IdleConfig, SessionBuilder, SessionLimits, UserAudio};
 
 pub use self::{
     control::{CallControl, ControlError, call_tools},
@@ -78,6 +78,8 @@ pub struct Answer {
     pub limits: SessionLimits,
     /// What it says first.
     pub greeting: Option<String>,
+    /// The caller does not interrupt that, and this becomes of what is said meanwhile.
+    pub protect_greeting: Option<UserAudio>,
     /// What becomes of keys that no tool waits for.
     pub keys: Keys,
     /// Keys stop its speech.
@@ -93,6 +95,7 @@ impl Answer {
             idle: IdleConfig::default(),
             limits: SessionLimits::default(),
             greeting: None,
+            protect_greeting: None,
             keys: Keys::default(),
             keys_interrupt: true,
         }
@@ -107,6 +110,7 @@ impl Answer {
     /// Sets what a configuration says of the agent.
     pub fn configured(mut self, agent: &AgentConfig) -> Self {
         self.greeting.clone_from(&agent.greeting);
+        self.protect_greeting = agent.greeting_protected.then_some(UserAudio::Drop);
         self.keys = agent.keys;
         self.keys_interrupt = agent.keys_interrupt;
         self
