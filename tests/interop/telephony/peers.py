@@ -140,11 +140,15 @@ def signed_requests(program, folder):
 
 def calls(program, folder, *flags):
     reply = pathlib.Path(folder) / "reply.wav"
+    question = pathlib.Path(folder) / "question.wav"
+    source = ROOT / "examples" / "audio" / "time.wav"
+    # The greeting is over by then.
+    subprocess.run(["sox", source, "-r", "8000", "-c", "1", question, "pad", "6", "1"], check=True)
     command = [
         str(pathlib.Path(sys.executable).parent / "streamdouble"),
         "call",
         "ws://127.0.0.1:8787/telephony/twilio",
-        "--audio", str(ROOT / "examples" / "audio" / "time.wav"),
+        "--audio", str(question),
         "--out", str(reply),
         "--json",
         "--response-timeout", "20",
