@@ -21,7 +21,11 @@ use antiphon_live::{
 use async_trait::async_trait;
 use tokio::{net::TcpListener, sync::mpsc, task::JoinSet, time::timeout};
 
-use self::{call::Call, link::Link, office::Office};
+use self::{
+    call::Call,
+    link::Link,
+    office::{Office, OnRecord},
+};
 use super::{
     config::{AgentConfig, BridgeConfig, Keys, Verify},
     dialect::{CallStart, Carrier, DialectOptions, dialect},
@@ -146,7 +150,7 @@ pub struct Bridge {
     config: BridgeConfig,
     agent: Arc<dyn CallAgent>,
     carriers: Option<Arc<dyn Carriers>>,
-    on_record: Option<Box<dyn Fn(&CallRecord) + Send + Sync>>,
+    on_record: Option<OnRecord>,
 }
 
 impl Bridge {
@@ -241,7 +245,7 @@ impl BoundBridge {
                 }
                 Some(_) = calls.join_next() => {}
                 Some(ended) = listeners.join_next() => {
-                    let why = ended.map_or_else(|error| error.to_string(), |why| why);
+                    let why = ended.unwrap_or_else(|error| error.to_string());
                     return Err(BridgeError::Listen(why));
                 }
             }

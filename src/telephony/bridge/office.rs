@@ -28,7 +28,8 @@ use crate::telephony::{
 /// Where carriers find the bridge.
 const ROOT: &str = "/telephony/";
 
-type OnRecord = Box<dyn Fn(&CallRecord) + Send + Sync>;
+/// Is told of each call that is over.
+pub(super) type OnRecord = Box<dyn Fn(&CallRecord) + Send + Sync>;
 
 pub(super) struct Office {
     config: BridgeConfig,

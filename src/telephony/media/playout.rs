@@ -341,7 +341,7 @@ impl Playout {
             return None;
         }
         self.sendable()?;
-        Some(self.send_at().or(self.anchor)?)
+        self.send_at().or(self.anchor)
     }
 
     /// Whether [`Playout::poll_send`] has something now.
