@@ -15,6 +15,7 @@ mod link;
 mod memory;
 #[cfg(feature = "openai")]
 mod openai;
+mod overlaps;
 #[cfg(feature = "openai")]
 mod peer;
 mod quirks;

@@ -167,6 +167,35 @@ mod tests {
     }
 
     #[test]
+    fn who_is_to_be_gone_by_then_is_not_reminded() {
+        let now = Instant::now();
+        for remind in [3, 6] {
+            let config = IdleConfig::new(Some(remind * SECOND), Some(3 * SECOND));
+            let mut clock = IdleClock::new(config);
+            clock.set_busy(false, now);
+            assert_eq!(clock.deadline(), Some(now + 3 * SECOND));
+            assert_eq!(clock.take_due(now + 3 * SECOND), Some(IdleAction::Deactivate));
+            assert_eq!((clock.deadline(), clock.take_due(now + 9 * SECOND)), (None, None));
+        }
+    }
+
+    #[test]
+    fn time_counts_in_pieces() {
+        let now = Instant::now();
+        let mut clock = clock(now);
+        clock.set_busy(true, now + SECOND);
+        clock.set_busy(true, now + 2 * SECOND);
+        clock.set_busy(false, now + 5 * SECOND);
+        clock.set_busy(false, now + 6 * SECOND);
+        assert_eq!(clock.deadline(), Some(now + 7 * SECOND), "one second of three is over");
+        clock.set_busy(true, now + 6 * SECOND);
+        clock.activity(now + 8 * SECOND);
+        assert_eq!(clock.deadline(), None, "it is busy whoever acts");
+        clock.set_busy(false, now + 9 * SECOND);
+        assert_eq!(clock.deadline(), Some(now + 12 * SECOND));
+    }
+
+    #[test]
     fn off_is_off() {
         let now = Instant::now();
         let mut clock = IdleClock::new(IdleConfig::OFF);

@@ -380,6 +380,89 @@ mod tests {
     }
 
     #[test]
+    fn audio_in_pieces_is_one_part_and_another_part_of_its_item_is_not() {
+        let item: Arc<str> = "item".into();
+        let mut ledger = Ledger::default();
+        for _ in 0..4 {
+            ledger.audio(&item, 0, seconds(0.25));
+        }
+        ledger.audio(&item, 1, seconds(0.5));
+        assert_eq!(ledger.received(), seconds(1.5));
+        let cut = |content_index, heard_ms| Cut { item: item.clone(), content_index, heard_ms };
+        assert_eq!(ledger.cuts(seconds(0.6), true), [cut(0, 600), cut(1, 0)]);
+        assert_eq!(ledger.cuts(seconds(1.2), true), [cut(1, 200)]);
+        assert_eq!(ledger.items(), [item]);
+    }
+
+    #[test]
+    fn the_end_of_the_words_is_not_the_end_of_their_audio() {
+        let item: Arc<str> = "item".into();
+        let mut ledger = Ledger::default();
+        assert!(!ledger.text(&item, TextUpdate::Delta("One two three four.".into())));
+        ledger.audio(&item, 0, seconds(1.0));
+        assert!(ledger.text(&item, TextUpdate::Final(None)));
+        ledger.audio(&item, 0, seconds(1.0));
+        assert_eq!(ledger.heard_text(seconds(1.0), true), "One two");
+        assert_eq!(ledger.heard_text(seconds(2.0), true), "One two three four.");
+    }
+
+    #[test]
+    fn an_item_of_which_only_times_came_has_no_words() {
+        let item: Arc<str> = "item".into();
+        let mut ledger = Ledger::default();
+        ledger.word_times(&item, vec![WordTime::new("One", seconds(0.2))]);
+        ledger.audio(&item, 0, seconds(1.0));
+        assert_eq!(ledger.heard_text(seconds(0.5), false), "");
+        assert_eq!(ledger.items(), [item]);
+    }
+
+    #[test]
+    fn a_correction_of_another_length_takes_its_times_along() {
+        let item: Arc<str> = "item".into();
+        let mut ledger = Ledger::default();
+        ledger.text(&item, TextUpdate::Delta("aaaa ".into()));
+        ledger.audio(&item, 0, seconds(1.0));
+        ledger.text(&item, TextUpdate::Delta("bbbb ".into()));
+        ledger.audio(&item, 0, seconds(1.0));
+        // Twice as long: the second half still begins after a second.
+        let corrected = "cccc cccc dddd dddd ";
+        ledger.text(&item, TextUpdate::Snapshot(corrected.into()));
+        assert_eq!(ledger.heard_text(seconds(0.8), true), "cccc");
+        assert_eq!(ledger.heard_text(seconds(1.0), true), "cccc cccc");
+        assert_eq!(ledger.heard_text(seconds(1.6), true), "cccc cccc dddd");
+    }
+
+    #[test]
+    fn pieces_of_several_items_are_joined_by_one_space() {
+        let joined = |pieces: &[&str]| {
+            let mut ledger = Ledger::default();
+            for (index, piece) in pieces.iter().enumerate() {
+                let item = format!("i{index}").as_str().into();
+                ledger.text(&item, TextUpdate::Delta((*piece).into()));
+            }
+            ledger.whole_text()
+        };
+        assert_eq!(joined(&["One.", "Two."]), "One. Two.");
+        assert_eq!(joined(&["One. ", "Two."]), "One. Two.");
+        assert_eq!(joined(&["One.", " Two."]), "One. Two.");
+        assert_eq!(joined(&["", "One.", "", "Two.", ""]), "One. Two.");
+        assert_eq!(joined(&[]), "");
+    }
+
+    #[test]
+    fn words_ahead_of_their_audio_take_as_long_as_slow_speech() {
+        let item: Arc<str> = "item".into();
+        let mut ledger = Ledger::default();
+        // Twenty characters, which are reckoned as 1.1 seconds.
+        ledger.text(&item, TextUpdate::Delta("aaaa bbbb cccc dddd ".into()));
+        ledger.audio(&item, 0, seconds(0.4));
+        assert_eq!(ledger.heard_text(seconds(0.4), false), "aaaa");
+        assert_eq!(ledger.heard_text(seconds(0.2), true), "aaaa bbbb", "all of its audio came");
+        ledger.audio(&item, 0, seconds(3.6));
+        assert_eq!(ledger.heard_text(seconds(2.0), false), "aaaa bbbb");
+    }
+
+    #[test]
     fn an_item_without_audio_is_never_cut() {
         let mut ledger = Ledger::default();
         ledger.text(&"a".into(), TextUpdate::Delta("hello".into()));

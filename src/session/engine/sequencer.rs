@@ -431,6 +431,73 @@ mod tests {
     }
 
     #[test]
+    fn the_last_replies_are_known_to_be_over_and_no_more_of_them() {
+        let mut replies = Sequencer::new(1);
+        let id = |number: usize| ReplyId::from(format!("r{number}").as_str());
+        for number in 0..REMEMBERED {
+            replies.remember_done(id(number));
+        }
+        assert!((0..REMEMBERED).all(|number| replies.was_done(&id(number))));
+        assert!(!replies.was_done(&id(REMEMBERED)));
+        replies.remember_done(id(REMEMBERED));
+        assert!(!replies.was_done(&id(0)), "the oldest is forgotten");
+        assert!((1..=REMEMBERED).all(|number| replies.was_done(&id(number))));
+    }
+
+    #[test]
+    fn what_waits_is_found_and_taken_back_by_whom_it_is_for() {
+        let mut replies = Sequencer::new(1);
+        let progress = Why::Progress { call: 3 };
+        for why in [Why::Tools, progress, Why::Tools] {
+            replies.want(request(why), Wanted::Reply);
+        }
+        assert!(replies.is_waiting_for(progress) && replies.is_waiting_for(Why::Tools));
+        assert!(!replies.is_waiting_for(Why::Progress { call: 4 }));
+        assert!(replies.take_back(|why| why == Why::User).is_none());
+        assert_eq!(replies.take_back(|why| why == progress).unwrap().why, progress);
+        assert!(!replies.is_waiting_for(progress) && replies.is_waiting_for(Why::Tools));
+        assert_eq!((replies.new_request(), replies.new_request()), (1, 2));
+    }
+
+    #[test]
+    fn what_is_protected_is_so_until_it_was_heard_or_cut() {
+        let now = Instant::now();
+        let mut replies = Sequencer::new(1);
+        let (keep, drop) = (Some(UserAudio::Keep), Some(UserAudio::Drop));
+        assert_eq!(replies.protected(), None);
+        let asked = Request { protected: drop, ..request(Why::Host) };
+        replies.asked = Some(Asked { number: None, request: asked, until: now });
+        assert_eq!(replies.protected(), drop, "it is about to be heard");
+        replies.asked = None;
+        replies.start("a".into(), Why::Host, 1, keep);
+        assert_eq!(replies.protected(), keep);
+        let mut reply = replies.active.take().unwrap();
+        reply.queued = SECOND;
+        replies.playing.push_back(reply);
+        assert_eq!(replies.protected(), keep, "it is still heard");
+        replies.playing[0].cut = true;
+        assert_eq!(replies.protected(), None);
+        replies.start("b".into(), Why::Host, 1, keep);
+        replies.active.as_mut().unwrap().cut = true;
+        assert_eq!(replies.protected(), None);
+    }
+
+    #[test]
+    fn a_reply_is_found_by_what_it_is_heard_as() {
+        let mut replies = Sequencer::new(5);
+        let chime = replies.start_host_audio(SECOND, 1, None);
+        let active = replies.start("a".into(), Why::User, 2, None).generation;
+        assert_eq!(replies.by_generation(chime).unwrap().turn, 1);
+        assert_eq!(replies.by_generation(active).unwrap().turn, 2);
+        assert!(replies.by_generation(Generation(4)).is_none());
+        assert!(replies.active_mut(&"b".into()).is_none());
+        assert_eq!(replies.active_mut(&"a".into()).unwrap().number, 2);
+        // A reply that gave no audio yet is not heard.
+        replies.playing.clear();
+        assert!(!replies.is_audible());
+    }
+
+    #[test]
     fn the_latency_of_a_turn_is_that_of_the_first_audio_after_it() {
         let now = Instant::now();
         let mut latency = Latency::default();

@@ -10,7 +10,7 @@ use antiphon_agent::{AgentFinishReason, ModelResponseChunk, Outcome, Part, Role}
 use antiphon_audio::{Generation, Played, PositionSource};
 use antiphon_live::{
     Capabilities, ErrorInfo, LiveCommand, LiveConfig, LiveError, LiveEvent, ReplyId, ReplyOutcome,
-    Resumption, TextUpdate,
+    Resumption, TextUpdate, WordTime,
 };
 use antiphon_types::{
     AudioFormat, AudioFrame, JsonObject, ToolArguments, ToolCall, ToolCallRequest, ToolResponse,
@@ -205,6 +205,9 @@ impl World {
         can.session_answers = able & JUDGED > 0;
         can.non_blocking_tools = able & 3 == 3;
         can.interrupts &= able & JUDGED == 0;
+        can.forget_input = able & JUDGED > 0;
+        can.answers_words = able & 33 == 33;
+        can.manual_activity = true;
         self.epoch = epoch;
         self.active = None;
         self.last_done = None;
@@ -375,7 +378,14 @@ impl World {
     fn take(&mut self, step: &Step) -> bool {
         match *step {
             Step::Speech(true) => self.event(LiveEvent::SpeechStarted { audio_start_ms: None }),
-            Step::Speech(false) => self.event(LiveEvent::SpeechStopped { audio_end_ms: None }),
+            Step::Speech(false) => {
+                self.event(LiveEvent::SpeechStopped { audio_end_ms: None });
+                // Some name what they heard before its words come.
+                if self.next_call.is_multiple_of(2) {
+                    let item = format!("u0-{}", self.next_call).as_str().into();
+                    self.event(LiveEvent::InputCommitted { item });
+                }
+            }
             Step::Heard { item, text, done } => {
                 let words = ["", "yes", "no", "what time is it"][usize::from(text)].to_owned();
                 let text =
@@ -401,6 +411,11 @@ impl World {
                     TextUpdate::Delta("some words ".into())
                 };
                 let item = item_of(&reply);
+                if self.next_call.is_multiple_of(3) {
+                    let words = vec![WordTime::new("some", Duration::from_millis(300))];
+                    let (reply, item) = (reply.clone(), item.clone());
+                    self.event(LiveEvent::WordTimes { reply, item, words });
+                }
                 self.event(LiveEvent::OutputTranscript { reply, item, text });
             }
             Step::Voice { ms } => {
