@@ -369,7 +369,7 @@ fn a_cancelled_reply_does_not_speak_again_however_long_the_server_goes_on() {
     let told = talk.told();
     assert!(told.iter().all(|told| told == "ignored remains of a reply"), "{told:?}");
     // It takes the voice as played before it tells the end, which answers nothing.
-    talk.pass_ms(5_000);
+    talk.pass_ms(3_000);
     talk.heard("And the second one?");
     talk.told();
     talk.done();
