@@ -1,38 +1,17 @@
-//! The quick start of the README with Gemini Live: a question in writing, the answer aloud, in
-//! `answer.wav`.
+//! The quick start of the README with Gemini Live. With another address, such as that of a server of
+//! one's own, it asks there.
 //!
-//! `GEMINI_API_KEY=... cargo run --example gemini --features gemini`
+//! `GEMINI_API_KEY=... cargo run --example gemini --features gemini [-- URL]`
 
-use std::{error::Error, sync::Arc, time::Instant};
+mod quick_start;
 
-use antiphon::{
-    agent::FuncTool,
-    audio::TimelineSink,
-    live::LiveConfig,
-    providers::gemini::Gemini,
-    session::{AgentSession, EventKind, IdleConfig},
-    types::JsonObject,
-};
+use std::error::Error;
+
+use antiphon::{live::LiveConfig, providers::gemini::Gemini};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let weather = FuncTool::new("weather", "Today's weather.", None, |_, _| async {
-        Ok(JsonObject::from_iter([("celsius".to_owned(), 18.into())]))
-    });
-    let session = AgentSession::builder(Arc::new(Gemini::new()))
-        .tool(weather)
-        .sink(TimelineSink::create("answer.wav", 24_000, Instant::now())?)
-        .build()?;
-    let mut events = session.events();
-    let config = LiveConfig::new().api_key(std::env::var("GEMINI_API_KEY")?).voice("Puck");
-    session.start(config, IdleConfig::default()).await?;
-    session.send_text("Shall I take a coat?")?;
-    while let Some(event) = events.next().await {
-        match event.kind {
-            EventKind::AgentMessage { text, .. } => println!("agent: {text}"),
-            EventKind::TurnFinished { .. } => session.stop(),
-            _ => {}
-        }
-    }
-    Ok(())
+    let mut config = LiveConfig::new().api_key(std::env::var("GEMINI_API_KEY")?).voice("Puck");
+    config.endpoint = std::env::args().nth(1);
+    quick_start::ask(Gemini::new(), config).await
 }

@@ -2,36 +2,14 @@
 //!
 //! `OPENAI_API_KEY=... cargo run --example openai`
 
-use std::{error::Error, sync::Arc, time::Instant};
+mod quick_start;
 
-use antiphon::{
-    agent::FuncTool,
-    audio::TimelineSink,
-    live::LiveConfig,
-    providers::openai::OpenAi,
-    session::{AgentSession, EventKind, IdleConfig},
-    types::JsonObject,
-};
+use std::error::Error;
+
+use antiphon::{live::LiveConfig, providers::openai::OpenAi};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let weather = FuncTool::new("weather", "Today's weather.", None, |_, _| async {
-        Ok(JsonObject::from_iter([("celsius".to_owned(), 18.into())]))
-    });
-    let session = AgentSession::builder(Arc::new(OpenAi::new()))
-        .tool(weather)
-        .sink(TimelineSink::create("answer.wav", 24_000, Instant::now())?)
-        .build()?;
-    let mut events = session.events();
     let config = LiveConfig::new().api_key(std::env::var("OPENAI_API_KEY")?).voice("marin");
-    session.start(config, IdleConfig::default()).await?;
-    session.send_text("Shall I take a coat?")?;
-    while let Some(event) = events.next().await {
-        match event.kind {
-            EventKind::AgentMessage { text, .. } => println!("agent: {text}"),
-            EventKind::TurnFinished { .. } => session.stop(),
-            _ => {}
-        }
-    }
-    Ok(())
+    quick_start::ask(OpenAi::new(), config).await
 }
