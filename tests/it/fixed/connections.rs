@@ -166,7 +166,8 @@ async fn f17_attempts_end_and_the_cause_is_kept() {
 #[tokio::test(start_paused = true)]
 async fn f17_the_users_audio_and_a_running_tool_survive_a_resumed_connection() {
     let (tool, latch) = LatchedTool::new("slow", ToolPlan::Succeed);
-    let setup = Setup::able(|can| can.resumption = true).build(|builder| builder.tool(tool));
+    // Who can be told what was said is not asked to go on from before the call.
+    let setup = Setup::able(|can| can.history = false).build(|builder| builder.tool(tool));
     let mut rig = setup.start().await;
     rig.emit(LiveEvent::Resumable(Resumption { handle: "h1".to_owned().into() }));
     rig.calls_tool("r1", "c1", "slow", "{}");
@@ -185,11 +186,12 @@ async fn f17_the_users_audio_and_a_running_tool_survive_a_resumed_connection() {
 #[tokio::test(start_paused = true)]
 async fn f17_a_handle_that_the_provider_forgot_is_given_up_and_not_the_conversation() {
     let mut rig = start().await;
-    rig.emit(LiveEvent::Resumable(Resumption { handle: "h1".to_owned().into() }));
     rig.user_says("u1", "Hello").says("r1", "Hi.", 10);
     rig.settle().await;
     rig.speaker.play_all();
     rig.until(is_turn_finished).await;
+    rig.emit(LiveEvent::Resumable(Resumption { handle: "h1".to_owned().into() }));
+    rig.settle().await;
     rig.provider.plan(ConnectPlan::Refuse(LiveError::NoResumableSession));
     rig.far.fail(LiveError::Transport("reset".into()));
     rig.far = rig.provider.far_end().await;
