@@ -2,7 +2,11 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use antiphon_agent::{Authorizer, CallContext, Denial, Verdict, types::ToolCall};
+use antiphon_agent::{
+    Authorizer, CallContext, Denial, Judgement, Verdict, Witness,
+    types::ToolCall,
+    witness::{Commitment, Decision, Refusal, together},
+};
 
 use crate::session::authorize::Questions;
 
@@ -41,6 +45,9 @@ impl Both {
         let deny = |reason| Verdict::Deny(Denial::private(reason));
         match (first, second) {
             (Verdict::Deny(denial), _) | (_, Verdict::Deny(denial)) => Verdict::Deny(denial),
+            (Verdict::RateLimited(limit), _) | (_, Verdict::RateLimited(limit)) => {
+                Verdict::RateLimited(limit)
+            }
             (Verdict::Allow, other) | (other, Verdict::Allow) => other,
             // The second one saw what the first one left.
             (Verdict::AllowWith(_), Verdict::AllowWith(args)) => Verdict::AllowWith(args),
@@ -86,20 +93,54 @@ impl Both {
 
 impl Authorizer for Both {
     fn authorize_tool_call(&self, cx: &CallContext, call: &ToolCall) -> Verdict {
-        let first = match self.tools.contains(&call.name) {
-            true => self.agents.authorize_tool_call(cx, call),
-            false => Verdict::Allow,
+        self.judge(cx, call).verdict
+    }
+
+    fn judge(&self, cx: &CallContext, call: &ToolCall) -> Judgement {
+        let Judgement { verdict: first, mut policies, .. } = match self.tools.contains(&call.name) {
+            true => self.agents.judge(cx, call),
+            false => Verdict::Allow.into(),
         };
-        let Some(sessions) = &self.sessions else { return first };
+        let Some(sessions) = &self.sessions else { return Judgement::new(first, policies) };
         let second = match &first {
-            Verdict::Deny(_) => return first,
+            Verdict::Deny(_) | Verdict::RateLimited(_) => return Judgement::new(first, policies),
             Verdict::AllowWith(args) => {
                 let narrowed = ToolCall { args: args.clone(), ..call.clone() };
-                sessions.authorize_tool_call(cx, &narrowed)
+                sessions.judge(cx, &narrowed)
             }
-            _ => sessions.authorize_tool_call(cx, call),
+            _ => sessions.judge(cx, call),
         };
-        self.combined(cx, call, first, second)
+        policies.extend(second.policies);
+        Judgement::new(self.combined(cx, call, first, second.verdict), policies)
+    }
+
+    fn witness(&self) -> Option<Arc<dyn Witness>> {
+        let agents = self.agents.witness();
+        let sessions = self.sessions.as_ref().and_then(|sessions| sessions.witness());
+        let Some(agents) = agents else { return sessions };
+        let all = together([Some(agents), sessions.clone()].into_iter().flatten().collect())?;
+        Some(Arc::new(BothWitnesses { all, tools: self.tools.clone(), sessions }))
+    }
+}
+
+/// The agent's witness is told of the agent's tools, the session's of all.
+struct BothWitnesses {
+    all: Arc<dyn Witness>,
+    tools: HashSet<Arc<str>>,
+    sessions: Option<Arc<dyn Witness>>,
+}
+
+impl Witness for BothWitnesses {
+    fn decided(
+        &self,
+        cx: &CallContext,
+        decision: &Decision,
+    ) -> Result<Option<Box<dyn Commitment>>, Refusal> {
+        match (self.tools.contains(&decision.call.name), &self.sessions) {
+            (true, _) => self.all.decided(cx, decision),
+            (false, Some(sessions)) => sessions.decided(cx, decision),
+            (false, None) => Ok(None),
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use antiphon_types::{JsonObject, ToolCall};
 use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
 
+use super::{Policy, PolicyContext, pattern::ToolPattern};
 use crate::json_file::{FileError, JsonFile, UniqueKeys};
 
 /// A policy of ordered rules. The first rule whose tool and condition fit decides; where none
@@ -69,14 +70,31 @@ impl RulePolicy {
         let tools: Vec<&str> = tools.into_iter().collect();
         self.rules
             .iter()
-            .filter(|rule| !tools.iter().any(|tool| matches_pattern(&rule.tool, tool)))
+            .filter(|rule| !tools.iter().any(|tool| rule.tool.fits(tool)))
             .map(|rule| rule.tool.as_str())
             .collect()
     }
 
-    fn from_json(file: &JsonFile) -> Result<Self, FileError> {
+    /// The tools that its rules are about.
+    pub(super) fn patterns(&self) -> impl Iterator<Item = &ToolPattern> {
+        self.rules.iter().map(|rule| &rule.tool)
+    }
+
+    pub(super) fn from_json(file: &JsonFile) -> Result<Self, FileError> {
         file.parse::<UniqueKeys>()?;
-        let document: Document<'_> = file.parse()?;
+        Self::from_document(file, file.parse()?)
+    }
+
+    /// From a part of a file, which says besides what kind of policy it is.
+    pub(super) fn from_piece(file: &JsonFile, piece: &RawValue) -> Result<Self, FileError> {
+        let part: Part<'_> = file.parse_piece(piece)?;
+        Self::from_document(
+            file,
+            Document { _schema: None, default: part.default, rules: part.rules },
+        )
+    }
+
+    fn from_document(file: &JsonFile, document: Document<'_>) -> Result<Self, FileError> {
         let rules = document
             .rules
             .into_iter()
@@ -88,6 +106,23 @@ impl RulePolicy {
 
 impl Authorizer for RulePolicy {
     fn authorize_tool_call(&self, cx: &CallContext, call: &ToolCall) -> Verdict {
+        self.verdict(call, cx.confirmed, cx.approved)
+    }
+}
+
+/// As one policy among several it is called `rules`.
+impl Policy for RulePolicy {
+    fn id(&self) -> &str {
+        "rules"
+    }
+
+    fn decide(&self, cx: &PolicyContext, call: &ToolCall) -> Verdict {
+        self.verdict(call, cx.confirmed, cx.approved)
+    }
+}
+
+impl RulePolicy {
+    fn verdict(&self, call: &ToolCall, confirmed: bool, approved: bool) -> Verdict {
         let args = Value::Object(call.args.clone());
         let rule = self.rules.iter().find(|rule| rule.fits(&call.name, &args));
         let Some(rule) = rule else {
@@ -100,9 +135,9 @@ impl Authorizer for RulePolicy {
         match &rule.action {
             Action::Allow => Verdict::Allow,
             Action::Deny(denial) => Verdict::Deny(denial.clone()),
-            Action::Ask { .. } if cx.approved => Verdict::Allow,
+            Action::Ask { .. } if approved => Verdict::Allow,
             Action::Ask { reason } => Verdict::Ask { reason: reason.clone() },
-            Action::Confirm { .. } if cx.confirmed || cx.approved => Verdict::Allow,
+            Action::Confirm { .. } if confirmed || approved => Verdict::Allow,
             Action::Confirm { read_back } => Verdict::Confirm {
                 read_back: match read_back {
                     Some(template) => fill(template, &call.args),
@@ -114,7 +149,7 @@ impl Authorizer for RulePolicy {
 }
 
 struct Rule {
-    tool: String,
+    tool: ToolPattern,
     when: Option<jsonschema::Validator>,
     action: Action,
 }
@@ -130,17 +165,8 @@ enum Action {
 impl Rule {
     fn from_json(file: &JsonFile, piece: &RawValue) -> Result<Self, FileError> {
         let entry: RuleEntry<'_> = file.parse_piece(piece)?;
-        let tool = entry.tool;
-        if tool.trim().is_empty() {
-            return Err(file.error_at(piece, "a rule needs the name of a tool"));
-        }
-        if let Some(odd) = tool.chars().find(|c| !may_stand_in_pattern(*c)) {
-            let reason = format!(
-                "{odd:?} in the pattern {tool:?}: only `*` stands for other characters, and no \
-                 tool has such a name"
-            );
-            return Err(file.error_at(piece, reason));
-        }
+        let tool = ToolPattern::parse(&entry.tool);
+        let tool = tool.map_err(|reason| file.error_at(piece, format!("a rule: {reason}")))?;
         if entry.read_back.is_some() && entry.action != ActionName::Confirm {
             return Err(file.error_at(piece, "`read_back` belongs to the action `confirm`"));
         }
@@ -155,10 +181,13 @@ impl Rule {
             ActionName::Allow => Action::Allow,
             ActionName::Confirm => Action::Confirm { read_back: entry.read_back },
             ActionName::Ask => Action::Ask {
-                reason: entry.reason.unwrap_or_else(|| format!("a rule asks about {tool}")),
+                reason: entry
+                    .reason
+                    .unwrap_or_else(|| format!("a rule asks about {}", tool.as_str())),
             },
             ActionName::Deny => {
-                let reason = entry.reason.unwrap_or_else(|| format!("a rule denies {tool}"));
+                let reason =
+                    entry.reason.unwrap_or_else(|| format!("a rule denies {}", tool.as_str()));
                 Action::Deny(if entry.tell_model {
                     Denial::told(reason)
                 } else {
@@ -170,8 +199,7 @@ impl Rule {
     }
 
     fn fits(&self, tool: &str, args: &Value) -> bool {
-        matches_pattern(&self.tool, tool)
-            && self.when.as_ref().is_none_or(|schema| schema.is_valid(args))
+        self.tool.fits(tool) && self.when.as_ref().is_none_or(|schema| schema.is_valid(args))
     }
 }
 
@@ -199,6 +227,18 @@ fn compile(file: &JsonFile, piece: &RawValue) -> Result<jsonschema::Validator, F
 struct Document<'a> {
     #[serde(rename = "$schema", default)]
     _schema: Option<String>,
+    default: DefaultAction,
+    #[serde(borrow)]
+    rules: Vec<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Part<'a> {
+    #[serde(rename = "id", default)]
+    _id: Option<String>,
+    #[serde(rename = "kind")]
+    _kind: String,
     default: DefaultAction,
     #[serde(borrow)]
     rules: Vec<&'a RawValue>,
@@ -233,35 +273,6 @@ enum ActionName {
     Deny,
     Confirm,
     Ask,
-}
-
-/// `*`, and what names of tools are made of; `send_[mo]ney` and `send?` would fit nothing.
-fn may_stand_in_pattern(c: char) -> bool {
-    c.is_alphanumeric() || matches!(c, '*' | '_' | '-' | '.' | ':' | '/')
-}
-
-/// Whether `name` fits `pattern`, in which `*` stands for any characters, also none. Greedy with
-/// one step back, so linear in practice and never worse than the product of the lengths.
-fn matches_pattern(pattern: &str, name: &str) -> bool {
-    let (pattern, name) = (pattern.as_bytes(), name.as_bytes());
-    let (mut p, mut n) = (0, 0);
-    let mut star: Option<(usize, usize)> = None;
-    while n < name.len() {
-        if p < pattern.len() && pattern[p] == b'*' {
-            star = Some((p, n));
-            p += 1;
-        } else if p < pattern.len() && pattern[p] == name[n] {
-            p += 1;
-            n += 1;
-        } else if let Some((star_p, star_n)) = star {
-            star = Some((star_p, star_n + 1));
-            p = star_p + 1;
-            n = star_n + 1;
-        } else {
-            return false;
-        }
-    }
-    pattern[p..].iter().all(|byte| *byte == b'*')
 }
 
 /// Replaces each `{argument}` by its value; a missing one leaves nothing.
@@ -441,20 +452,6 @@ mod tests {
     }
 
     proptest! {
-        #[test]
-        fn a_pattern_with_stars_fits_what_it_was_made_of(
-            parts in prop::collection::vec("[a-c]{0,4}", 1..5),
-            gaps in prop::collection::vec("[a-c]{0,4}", 4),
-        ) {
-            let pattern = parts.join("*");
-            let mut name = parts[0].clone();
-            for (part, gap) in parts[1..].iter().zip(&gaps) {
-                name.push_str(gap);
-                name.push_str(part);
-            }
-            prop_assert!(matches_pattern(&pattern, &name));
-        }
-
         #[test]
         fn any_text_is_read_or_refused_without_a_panic(text in "\\PC{0,200}") {
             let _ = RulePolicy::parse("p", &text);

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use antiphon_agent::{Authorizer, CallContext, Denial, Verdict};
+use antiphon_agent::{Authorizer, CallContext, Denial, Judgement, Verdict, Witness};
 use antiphon_types::ToolCall;
 
 use super::{LifecycleHooks, SessionContext, inside};
@@ -28,20 +28,35 @@ pub(crate) struct Questions(Mutex<VecDeque<(Arc<str>, String)>>);
 
 impl Authorizer for PolicyThenHook {
     fn authorize_tool_call(&self, cx: &CallContext, call: &ToolCall) -> Verdict {
-        inside::run_sync(self.mark, || self.decide(cx, call))
+        self.judge(cx, call).verdict
+    }
+
+    fn judge(&self, cx: &CallContext, call: &ToolCall) -> Judgement {
+        inside::run_sync(self.mark, || {
+            let mut judged = match &self.policy {
+                Some(policy) => policy.judge(cx, call),
+                None => Verdict::Allow.into(),
+            };
+            let refused = matches!(judged.verdict, Verdict::Deny(_) | Verdict::RateLimited(_));
+            judged.verdict = self.with_hook(judged.verdict, cx, call);
+            if !refused && matches!(judged.verdict, Verdict::Deny(_)) {
+                judged.policies = vec!["authorize_tool_call".into()];
+            }
+            judged
+        })
+    }
+
+    fn witness(&self) -> Option<Arc<dyn Witness>> {
+        self.policy.as_ref()?.witness()
     }
 }
 
 impl PolicyThenHook {
-    fn decide(&self, cx: &CallContext, call: &ToolCall) -> Verdict {
-        let verdict = match &self.policy {
-            Some(policy) => policy.authorize_tool_call(cx, call),
-            None => Verdict::Allow,
-        };
+    fn with_hook(&self, verdict: Verdict, cx: &CallContext, call: &ToolCall) -> Verdict {
         let Some(hooks) = &self.hooks else { return verdict };
         let narrowed;
         let seen = match &verdict {
-            Verdict::Deny(_) => return verdict,
+            Verdict::Deny(_) | Verdict::RateLimited(_) => return verdict,
             Verdict::AllowWith(args) => {
                 narrowed = ToolCall { args: args.clone(), ..call.clone() };
                 &narrowed

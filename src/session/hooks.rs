@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use antiphon_agent::{Memory, ToolRegistry};
+use antiphon_agent::{Memory, Receipt, ToolRegistry};
 use antiphon_types::{AudioFrame, JsonObject, ToolCall, ToolResponse};
 use async_trait::async_trait;
 
@@ -20,6 +20,9 @@ pub struct SessionContext {
     pub registry: Arc<ToolRegistry>,
     /// The session itself.
     pub session: AgentSession,
+    /// In `on_tool_result`: where the policy's [witness](antiphon_agent::witness) wrote the outcome
+    /// down.
+    pub receipt: Option<Receipt>,
 }
 
 /// The reason of a denied call, for the host's records; the model is told a fixed text.

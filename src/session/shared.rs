@@ -184,6 +184,7 @@ impl Shared {
             memory: self.scoped_memory(),
             registry: self.registry.clone(),
             session: AgentSession::inner(self.clone()),
+            receipt: None,
         }
     }
 

@@ -348,6 +348,7 @@ impl Approvals {
         let mut context = CallContext::new(session.clone(), record.turn, memory.clone());
         (context.approved, context.waited) = (true, true);
         context.confirmed = record.approval.as_ref().is_some_and(|approval| approval.confirmed);
+        context.approved_by = answer.by.clone();
         context.invocation = cx.clone();
         let request = ToolCallRequest {
             id: record.call_id.clone(),

@@ -4,13 +4,51 @@ use std::{fmt, sync::Arc};
 
 use antiphon_types::{JsonObject, ToolCall};
 
-use crate::{InvocationContext, Memory};
+use crate::{
+    InvocationContext, Memory,
+    witness::{DecisionPoint, RateLimit, Witness},
+};
 
 /// The host's policy. Synchronous for its author; a session calls it on a blocking lane beside the
 /// audio path with a deadline, after which the call is denied. An authoriser that panics denies.
 pub trait Authorizer: Send + Sync + 'static {
     /// Decides over one call with the model's arguments, before anyone else sees it.
     fn authorize_tool_call(&self, cx: &CallContext, call: &ToolCall) -> Verdict;
+
+    /// The verdict with the names of the policies that came to it, for records. Whoever asks another
+    /// authoriser in turn hands on what that says.
+    fn judge(&self, cx: &CallContext, call: &ToolCall) -> Judgement {
+        self.authorize_tool_call(cx, call).into()
+    }
+
+    /// Who remembers the decisions over calls. Whoever asks another authoriser in turn hands on its
+    /// witness; see [`together`](crate::witness::together).
+    fn witness(&self) -> Option<Arc<dyn Witness>> {
+        None
+    }
+}
+
+/// A verdict, and who came to it.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Judgement {
+    /// The verdict.
+    pub verdict: Verdict,
+    /// The policies that came to it, by name. Empty: one that has none.
+    pub policies: Vec<Arc<str>>,
+}
+
+impl Judgement {
+    /// A verdict of these policies.
+    pub fn new(verdict: Verdict, policies: Vec<Arc<str>>) -> Self {
+        Self { verdict, policies }
+    }
+}
+
+impl From<Verdict> for Judgement {
+    fn from(verdict: Verdict) -> Self {
+        Self { verdict, policies: Vec::new() }
+    }
 }
 
 impl<F> Authorizer for F
@@ -46,6 +84,8 @@ pub enum Verdict {
         /// What the person is told.
         reason: String,
     },
+    /// Do not run it now: too much was done lately.
+    RateLimited(RateLimit),
 }
 
 /// Why a call is denied.
@@ -84,6 +124,8 @@ pub struct CallContext {
     pub confirmed: bool,
     /// A person approved this very call.
     pub approved: bool,
+    /// Who did, where it is known.
+    pub approved_by: Option<Arc<str>>,
     /// The call was authorised before and then waited, for a free slot or for a person; it is
     /// authorised again right before it starts.
     pub waited: bool,
@@ -100,9 +142,15 @@ impl CallContext {
             memory,
             confirmed: false,
             approved: false,
+            approved_by: None,
             waited: false,
             invocation: InvocationContext::default(),
         }
+    }
+
+    /// When the call is judged.
+    pub fn point(&self) -> DecisionPoint {
+        if self.waited { DecisionPoint::Start } else { DecisionPoint::Proposed }
     }
 
     /// The same, after the user's confirmation.

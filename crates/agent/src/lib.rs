@@ -93,6 +93,7 @@ mod task;
 mod text;
 pub mod tool;
 mod wire_object;
+pub mod witness;
 
 pub use agent::{
     Agent, AgentAction, AgentBuilder, AgentConnection, AgentFunc, AgentHandle, CompanionAction,
@@ -101,7 +102,7 @@ pub use agent::{
     validate_resume_against_history,
 };
 pub use antiphon_types as types;
-pub use authorize::{Authorizer, CallContext, Denial, Verdict};
+pub use authorize::{Authorizer, CallContext, Denial, Judgement, Verdict};
 pub use chat::{
     AgentApi, AgentChat, AgentChunk, AgentError, AgentInterrupt, AgentResponse, AgentTransport,
     AgentTurn, SnapshotLookup, TurnRun,
@@ -146,3 +147,4 @@ pub use task::{DetachedTask, SnapshotAccess};
 pub use tool::{
     Effects, FuncTool, InterruptibleTool, OnInterruption, Tool, ToolContext, ToolLimits, TypedTool,
 };
+pub use witness::{DecisionPoint, RateLimit, Receipt, Witness};

@@ -42,8 +42,8 @@ pub fn run(arguments: ApprovalsArguments) -> Result<(), Failure> {
                 let call = desk.approvals.call(&desk.cx, &key).await.map_err(refused)?;
                 print(&[call], common.json)
             }
-            ApprovalsCommand::Approve { key, by, answer, tools, policy, memory, common } => {
-                let equipment = Equipment::read(tools.as_deref(), policy.as_deref())?;
+            ApprovalsCommand::Approve { key, by, answer, tools, policy, books, memory, common } => {
+                let equipment = Equipment::read(tools.as_deref(), policy.as_deref(), &books)?;
                 let memory: Arc<dyn Memory> = match &memory {
                     Some(path) => Arc::new(FileMemory::open(path).await.map_err(Failure::usage)?),
                     None => Arc::new(InMemory::new()),

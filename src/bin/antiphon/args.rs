@@ -24,6 +24,10 @@ pub enum Command {
     Approvals(ApprovalsArguments),
     /// Answer telephone calls.
     Bridge(BridgeArguments),
+    /// Look at what a policy says of tool calls.
+    Policy(PolicyArguments),
+    /// Check a log of receipts.
+    Receipts(ReceiptsArguments),
     /// Speak a text into a WAV file.
     Speak(SpeakArguments),
     /// Run a recorded conversation again, and say whether it goes the same way.
@@ -76,9 +80,11 @@ pub struct TalkArguments {
     /// A JSON list of tools whose bodies are commands.
     #[arg(long, value_name = "FILE")]
     pub tools: Option<PathBuf>,
-    /// A JSON file of rules over tool calls, in place of the built-in ones.
+    /// A JSON file of rules over tool calls, or of policies and limits, in place of the built-in rules.
     #[arg(long, value_name = "FILE")]
     pub policy: Option<PathBuf>,
+    #[command(flatten)]
+    pub books: BookArguments,
     /// After this much silence the agent asks whether you are there, such as `3s` or `2m`.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub idle_remind: Option<Duration>,
@@ -168,9 +174,11 @@ pub struct ChatArguments {
     /// A JSON list of tools whose bodies are commands.
     #[arg(long, value_name = "FILE")]
     pub tools: Option<PathBuf>,
-    /// A JSON file of rules over tool calls, in place of the built-in ones.
+    /// A JSON file of rules over tool calls, or of policies and limits, in place of the built-in rules.
     #[arg(long, value_name = "FILE")]
     pub policy: Option<PathBuf>,
+    #[command(flatten)]
+    pub books: BookArguments,
     /// A file that keeps the memory (notes) from one conversation to the next.
     #[arg(long, value_name = "FILE")]
     pub memory: Option<PathBuf>,
@@ -252,6 +260,83 @@ pub enum SnapshotsCommand {
     },
 }
 
+/// Where the policy keeps its books.
+#[derive(Clone, Debug, Default, Args)]
+pub struct BookArguments {
+    /// A log of receipts: each decision over a tool call before anything runs, and each outcome. See
+    /// `antiphon receipts`.
+    #[arg(long, value_name = "FILE")]
+    pub receipts: Option<PathBuf>,
+    /// A SQLite file that remembers what was used of the policy's limits. Default: nothing is
+    /// remembered once this conversation is over.
+    #[arg(long, value_name = "FILE")]
+    pub limits: Option<PathBuf>,
+}
+
+/// Flags of `policy`.
+#[derive(Debug, Args)]
+#[command(after_help = POLICY_HELP)]
+pub struct PolicyArguments {
+    #[command(subcommand)]
+    pub command: PolicyCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum PolicyCommand {
+    /// Says what is wrong with a policy file, and which patterns fit no tool.
+    Check {
+        /// A JSON file of policies and limits, or of rules.
+        #[arg(value_name = "POLICY")]
+        policy: PathBuf,
+        /// A JSON list of tools whose bodies are commands: patterns that fit none of them are told.
+        #[arg(long, value_name = "FILE")]
+        tools: Option<PathBuf>,
+    },
+    /// Asks the policy about each call of a table of scenarios, and says which of them are not as
+    /// expected.
+    Test {
+        /// A JSON file of policies and limits, or of rules.
+        #[arg(value_name = "POLICY")]
+        policy: PathBuf,
+        /// A JSON list of calls with what is expected of each.
+        #[arg(value_name = "SCENARIOS")]
+        scenarios: PathBuf,
+    },
+    /// Says what each policy says of one call, and which of them decide.
+    Explain {
+        /// A JSON file of policies and limits, or of rules.
+        #[arg(value_name = "POLICY")]
+        policy: PathBuf,
+        /// The call, as in a table of scenarios: `{"tool": "pay", "args": {"cents": 5}}`.
+        #[arg(value_name = "CALL")]
+        call: String,
+    },
+}
+
+/// Flags of `receipts`.
+#[derive(Debug, Args)]
+pub struct ReceiptsArguments {
+    #[command(subcommand)]
+    pub command: ReceiptsCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ReceiptsCommand {
+    /// Finds the first entry that was changed, removed or moved.
+    Verify {
+        /// The log.
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        /// Prints `COUNT:HASH`, to be kept elsewhere.
+        #[arg(long)]
+        print_head: bool,
+        /// A head that the log had: with it also a tail that was removed is found, and a log that was
+        /// written anew.
+        #[arg(long, value_name = "COUNT:HASH", value_parser = antiphon::policy::receipts::Head::from_str)]
+        head: Option<antiphon::policy::receipts::Head>,
+    },
+}
+
 /// Flags of `approvals`.
 #[derive(Debug, Args)]
 #[command(after_help = APPROVALS_HELP)]
@@ -292,9 +377,12 @@ pub enum ApprovalsCommand {
         /// A JSON list of tools whose bodies are commands.
         #[arg(long, value_name = "FILE")]
         tools: Option<PathBuf>,
-        /// A JSON file of rules over tool calls, in place of the built-in ones.
+        /// A JSON file of rules over tool calls, or of policies and limits, in place of the built-in
+        /// rules.
         #[arg(long, value_name = "FILE")]
         policy: Option<PathBuf>,
+        #[command(flatten)]
+        books: BookArguments,
         /// The file that keeps the memory (notes).
         #[arg(long, value_name = "FILE")]
         memory: Option<PathBuf>,
@@ -416,6 +504,11 @@ A store is what `antiphon talk --store`, `antiphon chat --store` or an agent of 
 be in use meanwhile.
 
 Exit status: 0 when it is done, 2 for wrong usage, a store or an id that is not there, 1 otherwise.";
+
+const POLICY_HELP: &str = "\
+SCENARIOS is a JSON list such as [{\"name\": \"too much\", \"tool\": \"pay\", \"args\": {\"cents\": 99999},
+\"caller\": \"ann\", \"spent\": {\"daily\": {\"amount\": 100}}, \"expect\": \"ask\", \"by\": [\"large\"]}].
+Exit status 1: a scenario is not as expected.";
 
 const APPROVALS_HELP: &str = "\
 A call waits where the rule of a policy says `ask`, or its tool does. It waits in the store of the conversation, which may be in \

@@ -8,6 +8,8 @@ mod chat_model;
 mod doctor;
 mod failure;
 mod offline;
+mod policy;
+mod receipts;
 mod recorded;
 mod snapshots;
 mod speak;
@@ -43,6 +45,8 @@ fn main() -> ExitCode {
         Command::Snapshots(arguments) => snapshots::run(arguments),
         Command::Approvals(arguments) => approvals::run(arguments),
         Command::Bridge(arguments) => bridge::run(arguments),
+        Command::Policy(arguments) => policy::run(arguments),
+        Command::Receipts(arguments) => receipts::run(arguments),
         Command::Speak(speak) => speak::run(speak),
         Command::Replay(replay) => recorded::replay(&replay),
         Command::Explain(explain) => recorded::explain(&explain),

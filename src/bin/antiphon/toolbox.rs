@@ -4,12 +4,12 @@ use std::{path::Path, sync::Arc};
 
 use antiphon::{
     agent::{Memory, Tool, ToolRegistry},
-    policy::RulePolicy,
+    policy::{PolicyFile, PolicyHost, ReceiptLog, SqliteLimits},
     providers::cascade::offline::matcher::PhraseMatcher,
     tools::{Notes, Rings, Timers, ToolFile, Transfers, clock, convert_units, load_tools, today},
 };
 
-use crate::failure::Failure;
+use crate::{args::BookArguments, failure::Failure};
 
 /// The policy over the built-in tools; also the sample for one's own.
 const BUILT_IN_POLICY: &str = include_str!("../../../examples/policy.json");
@@ -17,25 +17,30 @@ const BUILT_IN_POLICY: &str = include_str!("../../../examples/policy.json");
 /// What the files of the command line say of tools.
 pub struct Equipment {
     tools: Option<ToolFile>,
-    policy: RulePolicy,
+    policy: PolicyFile,
     /// What the policy is called in warnings.
     policy_name: String,
+    books: BookArguments,
 }
 
 impl Equipment {
     /// Reads the files.
-    pub fn read(tools: Option<&Path>, policy: Option<&Path>) -> Result<Self, Failure> {
+    pub fn read(
+        tools: Option<&Path>,
+        policy: Option<&Path>,
+        books: &BookArguments,
+    ) -> Result<Self, Failure> {
         let tools = tools.map(load_tools).transpose().map_err(Failure::usage)?;
         let (policy_name, policy) = match policy {
             Some(path) => {
-                (path.display().to_string(), RulePolicy::load(path).map_err(Failure::usage)?)
+                (path.display().to_string(), PolicyFile::load(path).map_err(Failure::usage)?)
             }
             None => {
-                let policy = RulePolicy::parse("built-in policy", BUILT_IN_POLICY);
+                let policy = PolicyFile::parse("built-in policy", BUILT_IN_POLICY);
                 ("built-in policy".to_owned(), policy.map_err(Failure::failed)?)
             }
         };
-        Ok(Self { tools, policy, policy_name })
+        Ok(Self { tools, policy, policy_name, books: books.clone() })
     }
 }
 
@@ -51,7 +56,7 @@ impl Toolbox {
     pub fn new(
         equipment: Equipment,
         memory: Arc<dyn Memory>,
-    ) -> Result<(Self, RulePolicy), Failure> {
+    ) -> Result<(Self, PolicyHost), Failure> {
         let registry = Arc::new(ToolRegistry::new());
         let (timers, rings) = Timers::new();
         let notes = Notes::new(memory);
@@ -70,7 +75,7 @@ impl Toolbox {
         for registered in built_in {
             registered.map_err(Failure::failed)?;
         }
-        let Equipment { tools, policy, policy_name } = equipment;
+        let Equipment { tools, policy, policy_name, books } = equipment;
         if let Some(file) = tools {
             for (index, tool) in file.tools.iter().enumerate() {
                 let fail = |reason: String| Failure::usage(file.error_at(index, reason));
@@ -84,6 +89,21 @@ impl Toolbox {
         for pattern in policy.unused_patterns(tools) {
             eprintln!("antiphon: {policy_name}: no tool fits the rule for {pattern:?}");
         }
-        Ok((Self { registry, timers, rings }, policy))
+        Ok((Self { registry, timers, rings }, host(&policy, &books)?))
     }
+}
+
+/// The policy with its books.
+fn host(policy: &PolicyFile, books: &BookArguments) -> Result<PolicyHost, Failure> {
+    let mut host = policy.host();
+    if let Some(path) = &books.limits {
+        host = host.limit_store(SqliteLimits::open(path).map_err(Failure::usage)?);
+    }
+    if let Some(path) = &books.receipts {
+        host = host.receipts(ReceiptLog::open(path).map_err(Failure::usage)?);
+        for tools in policy.durable() {
+            host = host.durable(tools);
+        }
+    }
+    host.build().map_err(Failure::usage)
 }

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::hook_task::Runner;
 use crate::session::{
+    SessionContext,
     approvals::{Desk, Speaking},
     engine::{Decision, Input, Manner, Ticket},
     inside,
@@ -139,7 +140,7 @@ impl CallTasks {
                 desk.parked(parked, &tools);
             }
             let whole = executed.whole.take().and_then(|whole| kept.keep(&call.id, whole));
-            runner.call_ended(&call, &executed.response).await;
+            runner.call_ended(&call, &executed).await;
             Done::Executed(ticket, executed, whole)
         }));
     }
@@ -157,7 +158,7 @@ impl CallTasks {
     pub(crate) fn observe_end(&mut self, ticket: Ticket, call: ToolCall, executed: Executed) {
         let runner = self.runner.clone();
         self.tasks.spawn(inside::run(self.runner.mark, async move {
-            runner.call_ended(&call, &executed.response).await;
+            runner.call_ended(&call, &executed).await;
             Done::Executed(ticket, executed, None)
         }));
     }
@@ -257,10 +258,12 @@ impl Runner {
         }
     }
 
-    async fn call_ended(&self, call: &ToolCall, response: &ToolResponse) {
-        if let Some(hooks) = &self.hooks {
-            self.hook("on_tool_result", hooks.on_tool_result(&self.context, call, response)).await;
-        }
+    async fn call_ended(&self, call: &ToolCall, executed: &Executed) {
+        let Some(hooks) = &self.hooks else { return };
+        let receipt = executed.receipt.as_deref().cloned();
+        let context = SessionContext { receipt, ..self.context.clone() };
+        let response = &executed.response;
+        self.hook("on_tool_result", hooks.on_tool_result(&context, call, response)).await;
     }
 }
 

@@ -113,7 +113,7 @@ impl Engine {
             }
             Decision::Confirm { .. } => self.refuse_unconfirmed(ticket),
             Decision::Refused(refused) => {
-                if refused.outcome == Outcome::Denied {
+                if matches!(refused.outcome, Outcome::Denied | Outcome::RateLimited) {
                     let reason = refused.reason.clone();
                     self.emit_in(turn, EventKind::ToolDenied { id, name, reason });
                 }
@@ -245,7 +245,8 @@ impl Engine {
             self.times.tools.add(self.now.saturating_duration_since(since));
         }
         self.stats.tool_calls += 1;
-        self.stats.tool_denials += u64::from(outcome == Outcome::Denied);
+        self.stats.tool_denials +=
+            u64::from(matches!(outcome, Outcome::Denied | Outcome::RateLimited));
         self.emit_in(
             call.turn,
             EventKind::ToolResult {

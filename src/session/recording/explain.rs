@@ -432,7 +432,7 @@ impl Story {
             EventKind::ToolResult { id, name, outcome, .. } => {
                 self.held.remove(&**id);
                 match outcome {
-                    Outcome::Success | Outcome::Denied => {}
+                    Outcome::Success | Outcome::Denied | Outcome::RateLimited => {}
                     other => {
                         self.fact(of, format!("{name} gave no result: {}", other.fixed_text()))
                     }

@@ -16,7 +16,7 @@ use super::{
     refused,
 };
 use crate::{
-    Authorizer, CallContext, Denial, RegistryError, ToolRegistry, Verdict,
+    Authorizer, CallContext, Denial, Judgement, RateLimit, RegistryError, ToolRegistry, Verdict,
     json::{parse_object, serialized_len},
     read_back,
     registry::Registered,
@@ -39,13 +39,15 @@ impl ToolExecutor {
     /// [`ToolExecutor::admit_within`].
     pub fn admit(&self, cx: &CallContext, request: ToolCallRequest) -> Admission {
         let entry = calls::lock(&self.calls).enter(&request, cx.confirmed);
-        self.decide(cx, request, entry)
+        let Decided { admission, policies } = self.decide(cx, request, entry);
+        self.witness_blocking(cx, admission, policies)
     }
 
     /// [`ToolExecutor::admit`] on the blocking pool. When it has not decided after `deadline`, the
     /// call is denied and the late answer discarded. `None` waits. Dropping the future gives the
     /// call up: [`ToolExecutor::refuse`] makes its output. Without an authorizer there is nobody to
-    /// wait for, and the call is decided at once.
+    /// wait for, and the call is decided at once. What the policy's [witness](crate::witness) is to
+    /// remember has a time of its own after that.
     pub async fn admit_within(
         &self,
         cx: &CallContext,
@@ -59,7 +61,8 @@ impl ToolExecutor {
         }
         if self.authorizer.is_none() {
             let decide = AssertUnwindSafe(|| self.decide(cx, request.clone(), entry));
-            return catch_unwind(decide).unwrap_or_else(|panic| {
+            let decided = catch_unwind(decide).map(|decided| decided.admission);
+            return decided.unwrap_or_else(|panic| {
                 let reason = format!("the decision failed: {}", panic_text(&*panic));
                 Admission::Refused(self.refuse(&request, Outcome::Denied, reason))
             });
@@ -68,13 +71,29 @@ impl ToolExecutor {
             let (this, cx, request) = (self.clone(), cx.clone(), request.clone());
             self.on_lane(deadline, move || this.decide(&cx, request, entry))
         };
-        match decision.await {
-            Ok(admission) => admission,
-            Err(reason) => Admission::Refused(self.refuse(&request, Outcome::Denied, reason)),
-        }
+        let Decided { admission, policies } = match decision.await {
+            Ok(decided) => decided,
+            Err(reason) => {
+                Admission::Refused(self.refuse(&request, Outcome::Denied, reason)).into()
+            }
+        };
+        self.witness(cx, admission, policies).await
     }
 
-    fn decide(&self, cx: &CallContext, request: ToolCallRequest, entry: Entry) -> Admission {
+    fn decide(&self, cx: &CallContext, request: ToolCallRequest, entry: Entry) -> Decided {
+        let mut policies = Vec::new();
+        let admission = self.decide_by(cx, request, entry, &mut policies);
+        Decided { admission, policies }
+    }
+
+    /// Says in `policies` who decided.
+    fn decide_by(
+        &self,
+        cx: &CallContext,
+        request: ToolCallRequest,
+        entry: Entry,
+        policies: &mut Vec<Arc<str>>,
+    ) -> Admission {
         let asked = match entry {
             Entry::New => None,
             Entry::Confirmed(asked) => Some(asked),
@@ -105,7 +124,9 @@ impl ToolExecutor {
 
         let call = ToolCall { id: request.id.clone(), name: request.name.clone(), args };
         let mut asks = None;
-        let (args, original, words) = match self.authorize(cx, &call) {
+        let judgement = self.authorize(cx, &call);
+        *policies = judgement.policies;
+        let (args, original, words) = match judgement.verdict {
             Verdict::Allow => (call.args, None, None),
             Verdict::AllowWith(args) => (args, Some(call.args), None),
             Verdict::Confirm { read_back } => (call.args, None, Some(read_back)),
@@ -114,6 +135,7 @@ impl ToolExecutor {
                 (call.args, None, None)
             }
             Verdict::Deny(denial) => return denied(&request, denial, call.args),
+            Verdict::RateLimited(limit) => return rate_limited(&request, limit, call.args),
         };
         if let Some(Err(reason)) = target.schema().map(|schema| schema.check(&args)) {
             return invalid_arguments(&request, reason, Some(args));
@@ -147,6 +169,7 @@ impl ToolExecutor {
         match target {
             Target::Tool(registered) => {
                 let (confirmed, approved) = (cx.confirmed, cx.approved);
+                let approved_by = cx.approved_by.clone();
                 let question = answered_question;
                 Admission::Run(AdmittedCall {
                     call,
@@ -155,7 +178,9 @@ impl ToolExecutor {
                     confirmed,
                     question,
                     approved,
+                    approved_by,
                     asks,
+                    kept: None,
                 })
             }
             Target::Host(_) if asks.is_some() => {
@@ -194,14 +219,14 @@ impl ToolExecutor {
     }
 
     /// The policy's verdict; a panic denies.
-    pub(super) fn authorize(&self, cx: &CallContext, call: &ToolCall) -> Verdict {
+    pub(super) fn authorize(&self, cx: &CallContext, call: &ToolCall) -> Judgement {
         let Some(authorizer) = &self.authorizer else {
-            return Verdict::Allow;
+            return Verdict::Allow.into();
         };
-        verdict(authorizer.as_ref(), cx, call)
+        judgement(authorizer.as_ref(), cx, call)
     }
 
-    fn parse(&self, request: &ToolCallRequest) -> Result<JsonObject, String> {
+    pub(super) fn parse(&self, request: &ToolCallRequest) -> Result<JsonObject, String> {
         let max = self.limits.max_argument_bytes;
         let too_large = |bytes| Err(format!("{bytes} bytes, at most {max} are allowed"));
         match &request.arguments {
@@ -249,11 +274,23 @@ impl Target {
     }
 }
 
-pub(super) fn verdict(authorizer: &dyn Authorizer, cx: &CallContext, call: &ToolCall) -> Verdict {
-    let decide = AssertUnwindSafe(|| authorizer.authorize_tool_call(cx, call));
+/// An admission, and the policies that came to it.
+pub(super) struct Decided {
+    pub(super) admission: Admission,
+    pub(super) policies: Vec<Arc<str>>,
+}
+
+impl From<Admission> for Decided {
+    fn from(admission: Admission) -> Self {
+        Self { admission, policies: Vec::new() }
+    }
+}
+
+fn judgement(authorizer: &dyn Authorizer, cx: &CallContext, call: &ToolCall) -> Judgement {
+    let decide = AssertUnwindSafe(|| authorizer.judge(cx, call));
     catch_unwind(decide).unwrap_or_else(|panic| {
         let reason = format!("the policy panicked: {}", panic_text(&*panic));
-        Verdict::Deny(Denial::private(reason))
+        Verdict::Deny(Denial::private(reason)).into()
     })
 }
 
@@ -298,8 +335,18 @@ fn invalid_arguments(
     Admission::Refused(Refused { args, ..refused })
 }
 
-fn denied(request: &ToolCallRequest, denial: Denial, args: JsonObject) -> Admission {
+pub(super) fn denied(request: &ToolCallRequest, denial: Denial, args: JsonObject) -> Admission {
     let text = denial.to_model.as_deref().unwrap_or(Outcome::Denied.fixed_text());
     let refused = refused(request, Outcome::Denied, text, denial.reason);
     Admission::Refused(Refused { args: Some(args), ..refused })
+}
+
+pub(super) fn rate_limited(
+    request: &ToolCallRequest,
+    limit: RateLimit,
+    args: JsonObject,
+) -> Admission {
+    let text = limit.to_model();
+    let refused = refused(request, Outcome::RateLimited, &text, limit.reason);
+    Admission::Refused(Refused { args: Some(args), until: Some(limit.until), ..refused })
 }

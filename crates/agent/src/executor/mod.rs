@@ -13,6 +13,7 @@ mod calls;
 mod cut;
 mod recorded;
 mod run;
+mod witnessed;
 
 use std::{
     collections::BTreeSet,
@@ -27,6 +28,7 @@ use std::{
 use antiphon_types::{
     JsonObject, Status, ToolBehavior, ToolCall, ToolCallRequest, ToolDefinition, ToolResponse,
 };
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::{Semaphore, mpsc};
@@ -40,6 +42,7 @@ use crate::{
     registry::Registered,
     text::shorten,
     tool::ToolStream,
+    witness::{CallEnd, Kept, Receipt, Witness},
 };
 
 pub(crate) use self::run::{Bodies, CURRENT_SESSION};
@@ -78,9 +81,59 @@ pub struct Refused {
     pub reason: String,
     /// The arguments, where they could be parsed.
     pub args: Option<JsonObject>,
+    /// When the same call may be allowed, where that is a matter of time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Timestamp>,
 }
 
 /// A call that passed policy and schema. Nobody else can make or copy one.
+///
+/// It runs once:
+///
+/// ```
+/// use antiphon_agent::{AdmittedCall, RunContext, ToolExecutor, types::ToolCall};
+///
+/// async fn once(executor: ToolExecutor, call: AdmittedCall, cx: RunContext) {
+///     let _seen: &ToolCall = call.call();
+///     executor.run(call, cx.clone()).await;
+/// }
+/// ```
+///
+/// and not twice,
+///
+/// ```compile_fail,E0382
+/// # use antiphon_agent::{AdmittedCall, RunContext, ToolExecutor, types::ToolCall};
+/// async fn twice(executor: ToolExecutor, call: AdmittedCall, cx: RunContext) {
+///     executor.run(call, cx.clone()).await;
+///     executor.run(call, cx.clone()).await;
+/// }
+/// ```
+///
+/// nor as a copy,
+///
+/// ```compile_fail,E0599
+/// # use antiphon_agent::{AdmittedCall, RunContext, ToolExecutor, types::ToolCall};
+/// async fn copied(executor: ToolExecutor, call: AdmittedCall, cx: RunContext) {
+///     executor.run(call.clone(), cx.clone()).await;
+/// }
+/// ```
+///
+/// nor with other arguments, nor one that somebody else made:
+///
+/// ```compile_fail,E0616
+/// # use antiphon_agent::{AdmittedCall, RunContext, ToolExecutor, types::ToolCall};
+/// async fn changed(executor: ToolExecutor, mut call: AdmittedCall, cx: RunContext) {
+///     call.call.args.insert("amount".into(), 1_000_000.into());
+///     executor.run(call, cx.clone()).await;
+/// }
+/// ```
+///
+/// ```compile_fail
+/// # use antiphon_agent::{AdmittedCall, RunContext, ToolExecutor, types::ToolCall};
+/// async fn made(executor: ToolExecutor, call: ToolCall, cx: RunContext) {
+///     executor.run(AdmittedCall { call }, cx.clone()).await;
+/// }
+/// ```
 pub struct AdmittedCall {
     call: ToolCall,
     /// The model's arguments, where the policy approved others.
@@ -91,8 +144,11 @@ pub struct AdmittedCall {
     question: Option<String>,
     /// A person approved it.
     approved: bool,
+    approved_by: Option<Arc<str>>,
     /// A person is to decide, by the policy: what they are told. It does not run.
     asks: Option<String>,
+    /// What the policy's witness keeps with it.
+    kept: Option<Kept>,
 }
 
 impl AdmittedCall {
@@ -115,11 +171,16 @@ impl AdmittedCall {
     /// interrupted. The result is the call's one output.
     pub fn withdraw(self, outcome: Outcome, reason: impl Into<String>) -> Refused {
         let ToolCall { id, name, args } = self.call;
+        let reason = reason.into();
+        if let Some(kept) = self.kept {
+            kept.end_behind(CallEnd::not_run(outcome, reason.as_str()));
+        }
         Refused {
             response: ToolResponse::error(id, name, outcome.fixed_text()),
             outcome,
-            reason: reason.into(),
+            reason,
             args: Some(args),
+            until: None,
         }
     }
 }
@@ -141,6 +202,8 @@ pub enum Outcome {
     Error,
     /// The policy refused it, erred, panicked or was late.
     Denied,
+    /// The policy refused it for now: too much was done lately.
+    RateLimited,
     /// The user did not confirm it.
     NotConfirmed,
     /// No tool has the name.
@@ -173,6 +236,7 @@ impl Outcome {
             Self::Success => "no output",
             Self::Error | Self::Panicked => "the tool failed",
             Self::Denied => "tool call denied by host policy",
+            Self::RateLimited => "the host's policy allows no more of this for now",
             Self::NotConfirmed => "the user did not confirm the tool call",
             Self::UnknownTool => "unknown tool",
             Self::InvalidArguments => "invalid arguments",
@@ -196,7 +260,7 @@ impl Outcome {
             Self::InvalidArguments => Some(Status::InvalidArgument),
             Self::TimedOut | Self::Expired => Some(Status::DeadlineExceeded),
             Self::Cancelled | Self::Interrupted => Some(Status::Cancelled),
-            Self::OutputTooLarge => Some(Status::ResourceExhausted),
+            Self::OutputTooLarge | Self::RateLimited => Some(Status::ResourceExhausted),
         }
     }
 }
@@ -375,6 +439,9 @@ pub struct Executed {
     pub detached: bool,
     /// What happened, for the host's records; may say more than the output.
     pub detail: Option<String>,
+    /// Where the policy's [witness](crate::witness) wrote the outcome down.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub receipt: Option<Box<Receipt>>,
 }
 
 impl Executed {
@@ -391,6 +458,7 @@ impl Executed {
             whole: None,
             detached: false,
             detail: None,
+            receipt: None,
         }
     }
 }
@@ -410,6 +478,10 @@ pub struct ExecutorLimits {
     /// How long the policy may take over a call that waited for a free slot and is authorised
     /// again. `None`: no deadline. Default: 100 ms.
     pub authorize_deadline: Option<Duration>,
+    /// How long the policy's [witness](crate::witness) may take to remember a decision, after which
+    /// the call is denied, and an outcome, after which the call ends without a receipt.
+    /// Default: 5 s.
+    pub record_deadline: Duration,
     /// How long a body may go on after its call was cancelled or timed out, to clean up, before it
     /// is dropped. Its result does not count any more, and its call's output waits for it.
     /// Default: 50 ms.
@@ -423,6 +495,7 @@ impl Default for ExecutorLimits {
             max_argument_bytes: 1024 * 1024,
             max_remembered_calls: 4_096,
             authorize_deadline: Some(Duration::from_millis(100)),
+            record_deadline: Duration::from_secs(5),
             grace: Duration::from_millis(50),
         }
     }
@@ -433,6 +506,8 @@ impl Default for ExecutorLimits {
 pub struct ToolExecutor {
     registry: Arc<ToolRegistry>,
     authorizer: Option<Arc<dyn Authorizer>>,
+    /// Remembers the authoriser's decisions.
+    witness: Option<Arc<dyn Witness>>,
     host_tools: Arc<RwLock<HostTools>>,
     /// The tools that may be called; all, where it is not said.
     only: Option<Arc<BTreeSet<Arc<str>>>>,
@@ -440,6 +515,7 @@ pub struct ToolExecutor {
     limits: ExecutorLimits,
     slots: Arc<Semaphore>,
     lanes: Arc<Semaphore>,
+    records: Arc<Semaphore>,
     detached: Arc<AtomicU64>,
 }
 
@@ -449,6 +525,7 @@ impl ToolExecutor {
         let limits = ExecutorLimits::default();
         Self {
             registry,
+            witness: authorizer.as_ref().and_then(|authorizer| authorizer.witness()),
             authorizer,
             host_tools: Arc::default(),
             only: None,
@@ -456,6 +533,7 @@ impl ToolExecutor {
             limits,
             slots: Arc::new(Semaphore::new(limits.max_concurrent)),
             lanes: Arc::new(Semaphore::new(admit::MAX_LANES)),
+            records: Arc::new(Semaphore::new(witnessed::MAX_RECORDS)),
             detached: Arc::default(),
         }
     }
@@ -589,6 +667,7 @@ fn refused(
         outcome,
         reason: reason.into(),
         args: None,
+        until: None,
     }
 }
 

@@ -26,8 +26,14 @@ use super::{
     recorded::{Begun, recorded},
 };
 use crate::{
-    CallContext, Denial, Part, ToolContext, ToolError, Verdict, id::new_id, json::serialized_len,
-    ledger::AskedBy, registry::Registered, text::shorten, tool::Attached,
+    CallContext, Denial, Judgement, Part, ToolContext, ToolError, Verdict,
+    id::new_id,
+    json::serialized_len,
+    ledger::AskedBy,
+    registry::Registered,
+    text::shorten,
+    tool::Attached,
+    witness::{CallEnd, Decision, DecisionPoint, Kept, RateLimit, Refusal, Ruling},
 };
 
 impl ToolExecutor {
@@ -38,7 +44,17 @@ impl ToolExecutor {
     /// future. The tool's time-out counts from here, waiting for a free slot included; a call that
     /// had to wait is authorised again. Dropping the future cancels the call.
     pub async fn run(&self, call: AdmittedCall, cx: RunContext) -> Executed {
-        let AdmittedCall { call, original, registered, confirmed, question, approved, asks } = call;
+        let AdmittedCall {
+            call,
+            original,
+            registered,
+            confirmed,
+            question,
+            approved,
+            approved_by,
+            asks,
+            mut kept,
+        } = call;
         if let Some(reason) = asks {
             let question = json!({ "reason": reason });
             return self.ask(call, &registered, cx, AskedBy::Policy, question, confirmed).await;
@@ -53,12 +69,21 @@ impl ToolExecutor {
         let _on_drop: DropGuard = cancelled.clone().drop_guard();
         let mut timeout = Box::pin(tokio::time::sleep(registered.limits.timeout));
 
-        let again = Again { call: &call, original, confirmed, question, approved };
+        let again = Again {
+            call: &call,
+            original,
+            confirmed,
+            question,
+            approved,
+            approved_by,
+            kept: &mut kept,
+        };
         let slot = match self.ready(again, &cx, &cancelled, timeout.as_mut()).await {
             Ok(slot) => slot,
             Err(end) => {
                 let executed = end.into_executed(&call, &registered, false);
-                return recorded(executed, claimed, None, confirmed).await;
+                let executed = recorded(executed, claimed, None, confirmed).await;
+                return self.witnessed_end(kept, executed).await;
             }
         };
         let mut entry = match claimed {
@@ -69,12 +94,19 @@ impl ToolExecutor {
                 match begun.await {
                     Ok(Begun::Run(entry)) => entry,
                     Ok(Begun::Ask(question)) => {
+                        if let Some(kept) = kept {
+                            let why = "a call like it may have happened; a person decides";
+                            kept.end_behind(CallEnd::not_run(Outcome::Paused, why));
+                        }
                         let asked_by = AskedBy::Ledger;
                         return self
                             .ask(call, &registered, cx, asked_by, question, confirmed)
                             .await;
                     }
-                    Err(end) => return end.into_executed(&call, &registered, false),
+                    Err(end) => {
+                        let executed = end.into_executed(&call, &registered, false);
+                        return self.witnessed_end(kept, executed).await;
+                    }
                 }
             }
         };
@@ -85,6 +117,9 @@ impl ToolExecutor {
             }
             None => new_id(),
         };
+        if let Some(kept) = &mut kept {
+            kept.runs();
+        }
         let parking = cx.parking.clone();
         let body = self.body(&call, &registered, slot, cx, key, cancelled, timeout);
         let (end, detached) = match &entry {
@@ -92,7 +127,8 @@ impl ToolExecutor {
             None => body.await,
         };
         let executed = end.into_executed(&call, &registered, detached);
-        recorded(executed, entry, parking, confirmed).await
+        let executed = recorded(executed, entry, parking, confirmed).await;
+        self.witnessed_end(kept, executed).await
     }
 
     /// Waits for a free slot, and has the policy look again if it had to wait.
@@ -134,44 +170,68 @@ impl ToolExecutor {
         if self.authorizer.is_none() {
             return Ok(());
         }
-        let Again { call, original, confirmed, question, approved } = again;
+        let Again { call, original, confirmed, question, approved, approved_by, kept } = again;
         let mut context = CallContext::new(cx.session_id.clone(), cx.turn, cx.memory.clone());
         context.invocation = cx.invocation.clone();
         context.confirmed = confirmed;
         context.approved = approved;
+        context.approved_by = approved_by;
         context.waited = true;
         // The policy sees what it saw the first time: the model's arguments.
         let narrowed = original.is_some();
         let mut same = call.clone();
         same.args = original.unwrap_or(same.args);
         let this = self.clone();
-        let verdict = self
-            .on_lane(self.limits.authorize_deadline, move || this.authorize(&context, &same))
-            .await
-            .unwrap_or_else(|reason| Verdict::Deny(Denial::private(reason)));
+        let judged = {
+            let (context, original) = (context.clone(), same.args.clone());
+            let judged = self
+                .on_lane(self.limits.authorize_deadline, move || this.authorize(&context, &same))
+                .await;
+            (
+                judged.unwrap_or_else(|reason| Verdict::Deny(Denial::private(reason)).into()),
+                original,
+            )
+        };
+        let (Judgement { verdict, policies }, original) = judged;
+        let refused = Self::refused_again(verdict, call, narrowed, question, approved);
+        let decision = Decision {
+            call: call.clone(),
+            original: narrowed.then_some(original),
+            ruling: refused.as_ref().map_or(Ruling::Run, End::as_ruling),
+            policies,
+            point: DecisionPoint::Start,
+        };
+        self.witness_again(kept, context, decision).await?;
+        refused.map_or(Ok(()), Err)
+    }
+
+    /// Why the call may not run any more as it was admitted.
+    fn refused_again(
+        verdict: Verdict,
+        call: &ToolCall,
+        narrowed: bool,
+        question: Option<String>,
+        approved: bool,
+    ) -> Option<End> {
+        let denied = |why: &str| Some(End::of(Outcome::Denied, why));
         match verdict {
-            Verdict::Allow if !narrowed => Ok(()),
-            Verdict::AllowWith(args) if args == call.args => Ok(()),
+            Verdict::Allow if !narrowed => None,
+            Verdict::AllowWith(args) if args == call.args => None,
             // The same question, and the user has answered it.
             Verdict::Confirm { read_back }
                 if question.as_ref() == Some(&read_back) && !narrowed =>
             {
-                Ok(())
+                None
             }
             // The arguments were announced and perhaps read back; they cannot change any more.
             Verdict::Allow | Verdict::AllowWith(_) => {
-                Err(End::of(Outcome::Denied, "the policy changed its mind about the arguments"))
+                denied("the policy changed its mind about the arguments")
             }
-            Verdict::Confirm { .. } => {
-                Err(End::of(Outcome::Denied, "the policy wants a confirmation now"))
-            }
-            Verdict::Ask { .. } if approved && !narrowed => Ok(()),
-            Verdict::Ask { .. } => {
-                Err(End::of(Outcome::Denied, "the policy wants a person to decide now"))
-            }
-            Verdict::Deny(denial) => {
-                Err(End { output: Err(denial.to_model), ..End::of(Outcome::Denied, denial.reason) })
-            }
+            Verdict::Confirm { .. } => denied("the policy wants a confirmation now"),
+            Verdict::Ask { .. } if approved && !narrowed => None,
+            Verdict::Ask { .. } => denied("the policy wants a person to decide now"),
+            Verdict::Deny(denial) => Some(End::refused(Refusal::Denied(denial))),
+            Verdict::RateLimited(limit) => Some(End::rate_limited(&limit)),
         }
     }
 
@@ -258,6 +318,9 @@ struct Again<'a> {
     question: Option<String>,
     /// A person approved it.
     approved: bool,
+    approved_by: Option<Arc<str>>,
+    /// What the policy's witness keeps with it.
+    kept: &'a mut Option<Kept>,
 }
 
 /// The task of a body. Dropping it ends the body.
@@ -385,6 +448,25 @@ impl End {
         Self { outcome, output: Err(None), parts, interrupt, whole, detail: Some(detail.into()) }
     }
 
+    pub(super) fn refused(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Denied(denial) => {
+                Self { output: Err(denial.to_model), ..Self::of(Outcome::Denied, denial.reason) }
+            }
+            Refusal::RateLimited(limit) => Self::rate_limited(&limit),
+        }
+    }
+
+    fn rate_limited(limit: &RateLimit) -> Self {
+        let end = Self::of(Outcome::RateLimited, limit.reason.as_str());
+        Self { output: Err(Some(limit.to_model())), ..end }
+    }
+
+    fn as_ruling(&self) -> Ruling {
+        let reason = self.detail.clone().unwrap_or_default();
+        Ruling::Refuse { outcome: self.outcome, reason, until: None }
+    }
+
     /// `cuts`: an output that is too large is cut.
     fn of_result(result: Result<Value, ToolError>, max_bytes: usize, cuts: bool) -> Self {
         match result {
@@ -499,6 +581,7 @@ impl End {
             whole,
             detached,
             detail,
+            receipt: None,
         }
     }
 }

@@ -22,3 +22,4 @@ mod state;
 mod store;
 mod support;
 mod tool;
+mod witness;

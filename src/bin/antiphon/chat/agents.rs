@@ -8,7 +8,7 @@ use antiphon::{
         Prompt, PromptAgent, Responder, Role, SessionRunner, SessionStore, ToolExecutor,
         ToolRegistry, TurnResult,
     },
-    policy::RulePolicy,
+    policy::PolicyHost,
     providers::cascade::offline::matcher::PhraseMatcher,
 };
 
@@ -28,7 +28,7 @@ pub struct Opened {
 pub fn open(
     arguments: &ChatArguments,
     registry: Arc<ToolRegistry>,
-    policy: RulePolicy,
+    policy: PolicyHost,
     memory: Arc<dyn Memory>,
     store: Arc<dyn SessionStore>,
 ) -> Result<Opened, Failure> {

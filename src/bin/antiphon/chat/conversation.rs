@@ -31,7 +31,8 @@ const MAX_LINE: u64 = 1024 * 1024;
 
 /// Chats until the input ends.
 pub async fn chat(arguments: ChatArguments) -> Result<(), Failure> {
-    let equipment = Equipment::read(arguments.tools.as_deref(), arguments.policy.as_deref())?;
+    let equipment =
+        Equipment::read(arguments.tools.as_deref(), arguments.policy.as_deref(), &arguments.books)?;
     let memory: Arc<dyn Memory> = match &arguments.memory {
         Some(path) => Arc::new(FileMemory::open(path).await.map_err(Failure::usage)?),
         None => Arc::new(InMemory::new()),

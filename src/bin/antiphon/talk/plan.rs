@@ -185,7 +185,11 @@ impl Plan {
                 Ok(BargeIn { speech: read_speech(&barge_in.file)?, after: barge_in.after })
             })
             .collect::<Result<_, Failure>>()?;
-        let equipment = Equipment::read(arguments.tools.as_deref(), arguments.policy.as_deref())?;
+        let equipment = Equipment::read(
+            arguments.tools.as_deref(),
+            arguments.policy.as_deref(),
+            &arguments.books,
+        )?;
         Ok(Self {
             items,
             barge_ins,

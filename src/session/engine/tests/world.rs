@@ -343,6 +343,7 @@ impl World {
                 outcome: Outcome::Denied,
                 reason: "no".into(),
                 args: None,
+                until: None,
             }),
             1 => Decision::Confirm { read_back: "Really?".into() },
             2 => Decision::NoVerdict { reason: "late" },

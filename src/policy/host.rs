@@ -1,0 +1,625 @@
+//! Policies, limits and receipts as one authoriser.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use antiphon_agent::{
+    Authorizer, CallContext, DecisionPoint, Denial, Judgement, Outcome, RateLimit, Receipt,
+    Verdict, Witness,
+    ledger::canonical_hash,
+    witness::{CallEnd, Commitment, Decision, Happened, Refusal, Ruling},
+};
+use antiphon_types::{JsonObject, ToolCall};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::{
+    Draw, InMemoryLimits, Limit, LimitStore, Policies, Policy, PolicyContext, PolicyError,
+    ReceiptLog, ReservationId, Reserved,
+    pattern::ToolPattern,
+    receipts::{Argument, Redaction, UNSAFE_NUMBER},
+};
+
+/// Decides over tool calls with several policies, has them take from limits, and writes receipts.
+///
+/// It is an [`Authorizer`]: give it to a session
+/// ([`authorize`](crate::session::SessionBuilder::authorize)) or to a
+/// [`ToolExecutor`](antiphon_agent::ToolExecutor). Clones share everything.
+///
+/// What happens to a call:
+///
+/// 1. The model proposes it; all policies judge it together (see [`Policies`]).
+/// 2. Where they allow it, it takes from each limit that it falls under; where one has no room, it is
+///    refused until there is some. A limit or receipt that cannot be written denies it.
+/// 3. The decision is written down, whatever it is. Only then may the tool run.
+/// 4. Where it had to wait (for a free slot, for a person, for a restart) 1 to 3 happen once more right
+///    before it runs; what it took already is not taken again.
+/// 5. Its outcome is written down. Where it was not done, what it took is given back; where nobody can
+///    tell, because it was given up while it ran, that stays taken.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use antiphon::policy::{
+///     AllowList, AmountField, AskAbove, Limit, Per, PolicyError, PolicyHost, ReceiptLog,
+/// };
+///
+/// # fn host(log: ReceiptLog) -> Result<PolicyHost, PolicyError> {
+/// let cents = || AmountField::minor("cents");
+/// let day = Duration::from_secs(24 * 60 * 60);
+/// PolicyHost::builder()
+///     .policy(AllowList::new("tools", ["send_money", "look_up_*"])?)
+///     .policy(AskAbove::new("large", "send_money", cents(), 10_000)?)
+///     .limit(Limit::new("daily", "send_money", day)?.per(Per::Caller).amount(cents(), 50_000))
+///     .receipts(log)
+///     .durable("send_money")
+///     .build()
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct PolicyHost {
+    inner: Arc<Inner>,
+    /// The same one each time, so that nothing is taken twice where several are asked.
+    witness: Arc<dyn Witness>,
+}
+
+struct Inner {
+    policies: Policies,
+    limits: Vec<Limit>,
+    store: Arc<dyn LimitStore>,
+    receipts: Option<Arc<ReceiptLog>>,
+    durable: Vec<ToolPattern>,
+    redactions: Vec<Redaction>,
+    clock: Arc<Clock>,
+    counts: Counts,
+}
+
+type Clock = dyn Fn() -> Timestamp + Send + Sync;
+
+/// How a [`PolicyHost`] is made.
+#[must_use]
+pub struct PolicyHostBuilder {
+    policies: Vec<Arc<dyn Policy>>,
+    limits: Vec<Limit>,
+    store: Option<Arc<dyn LimitStore>>,
+    receipts: Option<Arc<ReceiptLog>>,
+    durable: Vec<String>,
+    redactions: Vec<Redaction>,
+    clock: Arc<Clock>,
+}
+
+/// What a host says of a call.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Explanation {
+    /// The verdict.
+    pub verdict: Verdict,
+    /// The policies or limits that came to it.
+    pub policies: Vec<Arc<str>>,
+    /// What each policy says by itself of the model's arguments.
+    pub each: Vec<(Arc<str>, Verdict)>,
+}
+
+/// What a host has counted since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HostStatistics {
+    /// Calls that were allowed.
+    pub allowed: u64,
+    /// Decisions that were not to allow a call.
+    pub not_allowed: u64,
+    /// Receipts that could not be written. Those of a call that was to run denied it.
+    pub lost_receipts: u64,
+    /// Reservations that could be neither settled nor given back; they stay taken.
+    pub stuck_reservations: u64,
+}
+
+#[derive(Default)]
+struct Counts {
+    allowed: AtomicU64,
+    not_allowed: AtomicU64,
+    lost_receipts: AtomicU64,
+    stuck_reservations: AtomicU64,
+}
+
+impl PolicyHost {
+    /// A host that allows nothing yet.
+    pub fn builder() -> PolicyHostBuilder {
+        PolicyHostBuilder {
+            policies: Vec::new(),
+            limits: Vec::new(),
+            store: None,
+            receipts: None,
+            durable: Vec::new(),
+            redactions: Vec::new(),
+            clock: Arc::new(Timestamp::now),
+        }
+    }
+
+    /// Its policies.
+    pub fn policies(&self) -> &Policies {
+        &self.inner.policies
+    }
+
+    /// What it says of a call, and what each policy says by itself. Nothing is written down, and what
+    /// the call takes from limits is given back at once.
+    pub fn explain(&self, cx: &CallContext, call: &ToolCall) -> Explanation {
+        let inner = &*self.inner;
+        let each = inner.policies.explain(&PolicyContext::of(cx, (inner.clock)()), call);
+        let Judgement { verdict, policies, .. } = self.judge(cx, call);
+        let args = match &verdict {
+            Verdict::Allow => call.args.clone(),
+            Verdict::AllowWith(args) => args.clone(),
+            _ => return Explanation { verdict, policies, each },
+        };
+        match inner.reserve(cx, &ToolCall { args, ..call.clone() }) {
+            Ok(reservation) => {
+                if let Some(Err(error)) = reservation.map(|taken| inner.store.give_back(taken)) {
+                    tracing::error!(%error, "what an explanation took stays taken");
+                }
+                Explanation { verdict, policies, each }
+            }
+            Err((limit, refusal)) => {
+                Explanation { verdict: refusal.into(), policies: vec![limit], each }
+            }
+        }
+    }
+
+    /// What was counted so far.
+    pub fn statistics(&self) -> HostStatistics {
+        let counts = &self.inner.counts;
+        HostStatistics {
+            allowed: counts.allowed.load(Ordering::Relaxed),
+            not_allowed: counts.not_allowed.load(Ordering::Relaxed),
+            lost_receipts: counts.lost_receipts.load(Ordering::Relaxed),
+            stuck_reservations: counts.stuck_reservations.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl PolicyHostBuilder {
+    /// Adds a policy; all must allow a call.
+    pub fn policy(mut self, policy: impl Policy) -> Self {
+        self.policies.push(Arc::new(policy));
+        self
+    }
+
+    /// Adds a limit.
+    pub fn limit(mut self, limit: Limit) -> Self {
+        self.limits.push(limit);
+        self
+    }
+
+    /// Sets where what was used of the limits is remembered. Default: in this process's memory, with a
+    /// count of this host's own.
+    pub fn limit_store(mut self, store: impl LimitStore) -> Self {
+        self.store = Some(Arc::new(store));
+        self
+    }
+
+    /// Sets where receipts are written. Several hosts may share a log.
+    pub fn receipts(mut self, log: impl Into<Arc<ReceiptLog>>) -> Self {
+        self.receipts = Some(log.into());
+        self
+    }
+
+    /// Receipts of these tools, by name or pattern, are on the disk before the tool runs.
+    pub fn durable(mut self, tools: &str) -> Self {
+        self.durable.push(tools.to_owned());
+        self
+    }
+
+    /// Receipts do not show this argument.
+    pub fn redact(mut self, redaction: Redaction) -> Self {
+        self.redactions.push(redaction);
+        self
+    }
+
+    /// Tells the time of day, in the place of the system's clock.
+    pub fn clock(mut self, clock: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
+        self.clock = Arc::new(clock);
+        self
+    }
+
+    /// The host.
+    ///
+    /// # Errors
+    ///
+    /// Two policies or limits have one name, or there is no receipt that could be durable.
+    pub fn build(self) -> Result<PolicyHost, PolicyError> {
+        let mut limits = self.limits;
+        limits.sort_by(|one, other| one.id().cmp(other.id()));
+        if let Some(twice) = limits.windows(2).find(|pair| pair[0].id() == pair[1].id()) {
+            return Err(PolicyError::of(twice[0].id(), "two limits have this name"));
+        }
+        let durable = self.durable.iter().map(|tools| super::pattern_of("durable", tools));
+        let durable: Vec<_> = durable.collect::<Result<_, _>>()?;
+        if self.receipts.is_none() && !durable.is_empty() {
+            return Err(PolicyError::of("durable", "there is no log of receipts"));
+        }
+        let inner = Arc::new(Inner {
+            policies: Policies::new(self.policies)?,
+            limits,
+            store: self.store.unwrap_or_else(|| Arc::new(InMemoryLimits::new())),
+            receipts: self.receipts,
+            durable,
+            redactions: self.redactions,
+            clock: self.clock,
+            counts: Counts::default(),
+        });
+        let witness = Arc::new(Books(inner.clone()));
+        Ok(PolicyHost { inner, witness })
+    }
+}
+
+impl Authorizer for PolicyHost {
+    fn authorize_tool_call(&self, cx: &CallContext, call: &ToolCall) -> Verdict {
+        self.judge(cx, call).verdict
+    }
+
+    fn judge(&self, cx: &CallContext, call: &ToolCall) -> Judgement {
+        let inner = &*self.inner;
+        let mut context = PolicyContext::of(cx, (inner.clock)());
+        match inner.draws(cx, call) {
+            Ok(draws) if draws.is_empty() => {}
+            Ok(draws) => match inner.store.spent(context.now, &draws) {
+                Ok(spent) => context.spent = spent,
+                Err(error) => {
+                    let denial = Denial::private(error.to_string());
+                    return Judgement::new(Verdict::Deny(denial), inner.limit_ids(&draws));
+                }
+            },
+            // The arguments may be others once the policies have judged them.
+            Err(_) => {}
+        }
+        inner.policies.judge(&context, call)
+    }
+
+    fn witness(&self) -> Option<Arc<dyn Witness>> {
+        Some(self.witness.clone())
+    }
+}
+
+/// Takes from limits, and writes receipts.
+struct Books(Arc<Inner>);
+
+impl Witness for Books {
+    fn decided(
+        &self,
+        cx: &CallContext,
+        decision: &Decision,
+    ) -> Result<Option<Box<dyn Commitment>>, Refusal> {
+        let inner = &self.0;
+        let runs = match &decision.ruling {
+            Ruling::Run => true,
+            // Whether the host does it nobody here sees, so what it takes stays taken.
+            Ruling::HandOver => false,
+            _ => {
+                inner.counts.not_allowed.fetch_add(1, Ordering::Relaxed);
+                inner.note(cx, decision);
+                return Ok(None);
+            }
+        };
+        let reservation = inner.reserve(cx, &decision.call).map_err(|(limit, refusal)| {
+            inner.counts.not_allowed.fetch_add(1, Ordering::Relaxed);
+            inner.note(cx, &refused(decision, limit, &refusal));
+            refusal
+        })?;
+        let mut commitment = Taken {
+            inner: inner.clone(),
+            reservation,
+            about: About::of(cx, decision),
+            entry: None,
+        };
+        match inner.write(cx, decision) {
+            Ok(receipt) => commitment.entry = receipt.map(|receipt| receipt.sequence),
+            Err(denial) => {
+                inner.counts.not_allowed.fetch_add(1, Ordering::Relaxed);
+                commitment.give_back();
+                return Err(Refusal::Denied(denial));
+            }
+        }
+        inner.counts.allowed.fetch_add(1, Ordering::Relaxed);
+        if !runs {
+            commitment.settle();
+            return Ok(None);
+        }
+        Ok(Some(Box::new(commitment)))
+    }
+}
+
+/// What a call took from limits, until its end is known.
+struct Taken {
+    inner: Arc<Inner>,
+    reservation: Option<ReservationId>,
+    about: About,
+    /// The receipt that allowed it.
+    entry: Option<u64>,
+}
+
+impl Commitment for Taken {
+    fn decided_again(&mut self, cx: &CallContext, decision: &Decision) -> Result<(), Refusal> {
+        if decision.ruling != Ruling::Run {
+            self.inner.counts.not_allowed.fetch_add(1, Ordering::Relaxed);
+            self.inner.note(cx, decision);
+            return Ok(());
+        }
+        let receipt = self.inner.write(cx, decision).map_err(Refusal::Denied)?;
+        self.entry = receipt.map(|receipt| receipt.sequence);
+        Ok(())
+    }
+
+    fn ended(mut self: Box<Self>, end: &CallEnd) -> Option<Receipt> {
+        let receipt = self.inner.receipts.as_ref().and_then(|log| {
+            let entry = self.about.outcome(end, self.entry, (self.inner.clock)());
+            let written = match self.inner.is_durable(&self.about.tool) && end.ran {
+                true => log.append_durably(entry),
+                false => log.append(entry),
+            };
+            written.inspect_err(|error| self.inner.lost(&self.about.tool, error)).ok()
+        });
+        match end.happened() {
+            Happened::No => self.give_back(),
+            Happened::Yes | Happened::Unknown => self.settle(),
+        }
+        receipt
+    }
+}
+
+impl Taken {
+    fn settle(&mut self) {
+        let Some(reservation) = self.reservation.take() else { return };
+        self.done(self.inner.store.settle(reservation));
+    }
+
+    fn give_back(&mut self) {
+        let Some(reservation) = self.reservation.take() else { return };
+        self.done(self.inner.store.give_back(reservation));
+    }
+
+    fn done(&self, done: Result<(), super::LimitError>) {
+        if let Err(error) = done {
+            self.inner.counts.stuck_reservations.fetch_add(1, Ordering::Relaxed);
+            tracing::error!(tool = &*self.about.tool, %error, "what a call took stays taken");
+        }
+    }
+}
+
+impl Inner {
+    fn draws(&self, cx: &CallContext, call: &ToolCall) -> Result<Vec<Draw>, (Arc<str>, String)> {
+        let draws = self
+            .limits
+            .iter()
+            .map(|limit| limit.draw(cx, call).map_err(|reason| (limit.id().clone(), reason)));
+        draws.filter_map(Result::transpose).collect()
+    }
+
+    fn limit_ids(&self, draws: &[Draw]) -> Vec<Arc<str>> {
+        draws.iter().map(|draw| draw.limit.clone()).collect()
+    }
+
+    fn reserve(
+        &self,
+        cx: &CallContext,
+        call: &ToolCall,
+    ) -> Result<Option<ReservationId>, (Arc<str>, Refusal)> {
+        let draws = self
+            .draws(cx, call)
+            .map_err(|(limit, reason)| (limit, Refusal::Denied(Denial::told(reason))))?;
+        let Some(first) = draws.first() else { return Ok(None) };
+        match self.store.reserve((self.clock)(), &draws) {
+            Ok(Reserved::Yes(reservation)) => Ok(Some(reservation)),
+            Ok(Reserved::No { limit, until: Some(until) }) => {
+                let limited = RateLimit::new(until, "the limit has no room");
+                Err((limit, Refusal::RateLimited(limited)))
+            }
+            Ok(Reserved::No { limit, until: None }) => {
+                let denial = Denial::private("it is more than the limit allows at all");
+                Err((limit, Refusal::Denied(denial)))
+            }
+            Err(error) => {
+                Err((first.limit.clone(), Refusal::Denied(Denial::private(error.to_string()))))
+            }
+        }
+    }
+
+    /// Writes a decision down that lets a call run. Errs where it cannot be.
+    fn write(&self, cx: &CallContext, decision: &Decision) -> Result<Option<Receipt>, Denial> {
+        let Some(log) = &self.receipts else { return Ok(None) };
+        let about = About::of(cx, decision);
+        let entry = about.decision(cx, decision, (self.clock)(), &self.redactions);
+        let Some(entry) = entry else {
+            self.note(cx, decision);
+            return Err(Denial::told(UNSAFE_NUMBER));
+        };
+        let written = match self.is_durable(&about.tool) {
+            true => log.append_durably(entry),
+            false => log.append(entry),
+        };
+        written.map(Some).map_err(|error| {
+            self.lost(&about.tool, &error);
+            Denial::private(format!("no receipt could be written: {error}"))
+        })
+    }
+
+    /// Writes a decision down that lets nothing run.
+    fn note(&self, cx: &CallContext, decision: &Decision) {
+        let Some(log) = &self.receipts else { return };
+        let about = About::of(cx, decision);
+        let entry = about.decision(cx, decision, (self.clock)(), &self.redactions);
+        // What it is about cannot be said exactly, but that it was refused can.
+        let entry = entry.unwrap_or_else(|| {
+            let mut entry = about.entry("decision", (self.clock)());
+            entry.insert("verdict".to_owned(), "deny".into());
+            entry.insert("reason".to_owned(), UNSAFE_NUMBER.into());
+            entry
+        });
+        if let Err(error) = log.append(entry) {
+            self.lost(&about.tool, &error);
+        }
+    }
+
+    fn lost(&self, tool: &str, error: &super::receipts::ReceiptError) {
+        self.counts.lost_receipts.fetch_add(1, Ordering::Relaxed);
+        tracing::error!(tool, %error, "a receipt could not be written");
+    }
+
+    fn is_durable(&self, tool: &str) -> bool {
+        self.durable.iter().any(|pattern| pattern.fits(tool))
+    }
+}
+
+/// A decision that a limit changed.
+fn refused(decision: &Decision, limit: Arc<str>, refusal: &Refusal) -> Decision {
+    let ruling = match refusal {
+        Refusal::RateLimited(limit) => Ruling::Refuse {
+            outcome: Outcome::RateLimited,
+            reason: limit.reason.clone(),
+            until: Some(limit.until),
+        },
+        Refusal::Denied(denial) => {
+            let reason = denial.reason.clone();
+            Ruling::Refuse { outcome: Outcome::Denied, reason, until: None }
+        }
+        _ => Ruling::Refuse { outcome: Outcome::Denied, reason: String::new(), until: None },
+    };
+    let mut refused = decision.clone();
+    (refused.ruling, refused.policies) = (ruling, vec![limit]);
+    refused
+}
+
+/// What all entries of a call have in common.
+struct About {
+    session: Arc<str>,
+    call: Arc<str>,
+    tool: Arc<str>,
+}
+
+impl About {
+    fn of(cx: &CallContext, decision: &Decision) -> Self {
+        Self {
+            session: cx.session_id.clone(),
+            call: decision.call.id.clone(),
+            tool: decision.call.name.clone(),
+        }
+    }
+
+    fn entry(&self, kind: &str, now: Timestamp) -> JsonObject {
+        let entries = [
+            ("kind", kind.into()),
+            ("at", format!("{now:.3}").into()),
+            ("session", self.session.as_ref().into()),
+            ("call", self.call.as_ref().into()),
+            ("tool", self.tool.as_ref().into()),
+        ];
+        entries.into_iter().map(|(name, value): (&str, Value)| (name.to_owned(), value)).collect()
+    }
+
+    /// `None`: the arguments have no exact canonical form.
+    fn decision(
+        &self,
+        cx: &CallContext,
+        decision: &Decision,
+        now: Timestamp,
+        redactions: &[Redaction],
+    ) -> Option<JsonObject> {
+        let mut entry = self.entry("decision", now);
+        let mut add = |name: &str, value: Value| drop(entry.insert(name.to_owned(), value));
+        add("turn", cx.turn.into());
+        if let Some(turn) = cx.invocation.turn() {
+            add("snapshot", turn.snapshot_id.as_deref().into());
+        }
+        if let Some(caller) = cx.invocation.caller() {
+            add("caller", caller.id.as_ref().into());
+            if let Some(tenant) = &caller.scope {
+                add("tenant", tenant.as_ref().into());
+            }
+        }
+        let point = match decision.point {
+            DecisionPoint::Start => "start",
+            _ => "proposed",
+        };
+        add("point", point.into());
+        let policies: Vec<&str> = decision.policies.iter().map(|policy| &**policy).collect();
+        add("policies", json!(policies));
+        if cx.confirmed {
+            add("confirmed", true.into());
+        }
+        if cx.approved {
+            add("approved_by", cx.approved_by.as_deref().unwrap_or("somebody").into());
+        }
+        let verdict = match &decision.ruling {
+            Ruling::Run | Ruling::HandOver => {
+                if decision.ruling == Ruling::HandOver {
+                    add("answered_by", "host".into());
+                }
+                if decision.original.is_some() { "allow_with" } else { "allow" }
+            }
+            Ruling::Confirm { .. } => "confirm",
+            Ruling::Ask { reason } => {
+                add("reason", reason.as_str().into());
+                "ask"
+            }
+            Ruling::Refuse { outcome, reason, until } => {
+                add("reason", reason.as_str().into());
+                if let Some(until) = until {
+                    add("until", format!("{until:.3}").into());
+                }
+                match outcome {
+                    Outcome::Denied => "deny",
+                    Outcome::RateLimited => "rate_limited",
+                    Outcome::UnknownTool => "unknown_tool",
+                    Outcome::InvalidArguments => "invalid_arguments",
+                    _ => "refused",
+                }
+            }
+            _ => "unknown",
+        };
+        add("verdict", verdict.into());
+        if let Some(original) = &decision.original {
+            add("proposed_sha256", canonical_hash(original)?.into());
+        }
+        Argument::of(&self.tool, &decision.call.args, redactions)?.write(&mut entry);
+        Some(entry)
+    }
+
+    fn outcome(&self, end: &CallEnd, decision: Option<u64>, now: Timestamp) -> JsonObject {
+        let mut entry = self.entry("outcome", now);
+        let mut add = |name: &str, value: Value| drop(entry.insert(name.to_owned(), value));
+        add("decision", decision.into());
+        add("outcome", json!(end.outcome));
+        add("ran", end.ran.into());
+        add("happened", json!(end.happened()));
+        if let Some(hash) = end.output.as_ref().and_then(canonical_hash) {
+            add("output_sha256", hash.into());
+        }
+        if let Some(detail) = &end.detail {
+            add("detail", detail.as_str().into());
+        }
+        entry
+    }
+}
+
+impl fmt::Debug for PolicyHost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PolicyHost")
+            .field("policies", &self.inner.policies)
+            .field("limits", &self.inner.limits)
+            .field("receipts", &self.inner.receipts.as_ref().map(|log| log.path()))
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for PolicyHostBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PolicyHostBuilder").field("limits", &self.limits).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

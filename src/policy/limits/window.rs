@@ -1,0 +1,104 @@
+//! A window of time in steps. Pure: the time of day is an input.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::Draw;
+
+/// Steps that a window has.
+const STEPS: i64 = 60;
+
+/// Where the use of one step counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Window {
+    length_ms: i64,
+    step_ms: i64,
+}
+
+/// What was used in one step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Used {
+    pub(super) step: i64,
+    pub(super) calls: u64,
+    pub(super) amount: u64,
+}
+
+/// Whether a limit has room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Room {
+    Yes,
+    /// From then on.
+    At(Timestamp),
+    Never,
+}
+
+impl Window {
+    pub(super) fn of(length: Duration) -> Self {
+        let length_ms = i64::try_from(length.as_millis()).unwrap_or(i64::MAX / 4).max(1);
+        let length_ms = length_ms.min(i64::MAX / 4);
+        Self { length_ms, step_ms: div_ceil(length_ms, STEPS) }
+    }
+
+    /// Steps that count beside the present one.
+    fn steps(self) -> i64 {
+        div_ceil(self.length_ms, self.step_ms)
+    }
+
+    /// The step of this time, by its number.
+    pub(super) fn step_of(self, now: Timestamp) -> i64 {
+        now.as_millisecond().div_euclid(self.step_ms)
+    }
+
+    /// Steps before this one do not count. Those that lie ahead do: the clock was set back.
+    pub(super) fn oldest(self, now: Timestamp) -> i64 {
+        self.step_of(now) - self.steps()
+    }
+
+    /// Steps before this one can be forgotten. Kept longer than they count, since a clock that ran
+    /// ahead may be set back.
+    pub(super) fn forgettable(self, now: Timestamp) -> i64 {
+        self.oldest(now) - 2 * STEPS
+    }
+
+    /// When a step does not count any more.
+    fn leaves(self, step: i64) -> Timestamp {
+        let steps = step.saturating_add(self.steps()).saturating_add(1);
+        Timestamp::from_millisecond(steps.saturating_mul(self.step_ms)).unwrap_or(Timestamp::MAX)
+    }
+
+    /// Whether `draw` fits beside what was `used` in the steps that count, oldest first.
+    pub(super) fn room(self, used: &[Used], draw: &Draw) -> Room {
+        let fits = |calls: u64, amount: u64| {
+            draw.max_calls.is_none_or(|max| calls < max)
+                && draw
+                    .max_amount
+                    .is_none_or(|max| amount.checked_add(draw.amount).is_some_and(|sum| sum <= max))
+        };
+        if !fits(0, 0) {
+            return Room::Never;
+        }
+        let (mut calls, mut amount) = total(used);
+        if fits(calls, amount) {
+            return Room::Yes;
+        }
+        for step in used {
+            (calls, amount) =
+                (calls.saturating_sub(step.calls), amount.saturating_sub(step.amount));
+            if fits(calls, amount) {
+                return Room::At(self.leaves(step.step));
+            }
+        }
+        Room::Never
+    }
+}
+
+/// Of numbers above zero.
+fn div_ceil(number: i64, by: i64) -> i64 {
+    (number - 1) / by + 1
+}
+
+pub(super) fn total(used: &[Used]) -> (u64, u64) {
+    let sum = |of: fn(&Used) -> u64| used.iter().map(of).fold(0, u64::saturating_add);
+    (sum(|used| used.calls), sum(|used| used.amount))
+}
