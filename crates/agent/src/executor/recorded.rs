@@ -14,6 +14,7 @@ use crate::{
 };
 
 /// What came of an attempt to begin a call.
+#[allow(clippy::large_enum_variant)] // one a call, and moved twice
 pub(super) enum Begun {
     /// It may run; recorded, where there is an account.
     Run(Option<Entry>),

@@ -81,6 +81,7 @@ pub(crate) struct Keeper {
 }
 
 /// What came of an attempt to begin a call.
+#[allow(clippy::large_enum_variant)] // one a call, and moved twice
 pub(crate) enum Begin {
     /// It may run, and is recorded.
     Run(Entry),
