@@ -10,9 +10,7 @@ use std::{
     time::Duration,
 };
 
-use antiphon_agent::{
-    Authorizer, Caller, Memory, Parking, ScopedMemory, ToolExecutor, ToolRegistry,
-};
+use antiphon_agent::{Authorizer, Caller, Memory, Parking, ScopedMemory, ToolRegistry};
 use antiphon_audio::AudioSink;
 use antiphon_live::{Capabilities, LiveProvider};
 use antiphon_types::ToolDefinition;
