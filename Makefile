@@ -1,11 +1,12 @@
 # The two commands that matter are `make talk` and `make test`; each sets up what it lacks.
 
-.PHONY: talk test interop-providers setup soak mutants bench models help
+.PHONY: talk test interop-providers interop-telephony setup soak mutants bench models help
 
 help:
 	@echo "make talk    hold a spoken conversation with the offline agent (ARGS=... are passed on)"
 	@echo "make test    everything that must hold before a change lands"
 	@echo "make interop-providers  the clients and servers of voice providers that are not ours, alone"
+	@echo "make interop-telephony  whole calls through the bridge: lines of five carriers, and peers that are not ours"
 	@echo "make soak    the long runs: property tests with many cases, more kills, the peers with new numbers"
 	@echo "make mutants changes the engine and the tool runtime at random, and says what no test notices (SHARD=0/9 for a part)"
 	@echo "make bench   measurements"
@@ -23,6 +24,13 @@ interop-providers:
 	@scripts/setup.sh test
 	cargo build --locked --workspace --all-features --bins
 	.venv/bin/python tests/interop/run.py target/debug --providers
+
+interop-telephony:
+	@scripts/setup.sh test
+	cargo build --locked --features cli --bin antiphon
+	.venv/bin/python -m pip install -q -r tests/interop/telephony/requirements.txt
+	.venv/bin/python tests/interop/telephony/run.py target/debug/antiphon
+	.venv/bin/python tests/interop/telephony/peers.py target/debug/antiphon
 
 setup:
 	@scripts/setup.sh test
