@@ -49,6 +49,9 @@ use super::{
 const MAX_HOOK_INPUTS: usize = 64;
 /// The store has so long for the last word on work that a caller left behind.
 const LEFT_WORK: Duration = Duration::from_secs(10 * 60);
+/// For how long the last turns of a session are waited for at most, however patient the agent is: whoever
+/// hung up wants to be gone.
+const LAST_TURNS: Duration = Duration::from_secs(20);
 /// After this many wake-ups without a pause, other tasks get their turn.
 const WAKE_UPS_PER_TURN: u32 = 64;
 
@@ -638,7 +641,8 @@ impl Driver {
     /// its store is tried.
     async fn finish_journal(&mut self, limit: Duration) {
         let Some(journal) = &self.journal else { return };
-        let limit = if journal.is_left() { LEFT_WORK } else { limit.max(journal.patience()) };
+        let patience = journal.patience().min(LAST_TURNS);
+        let limit = if journal.is_left() { LEFT_WORK } else { limit.max(patience) };
         let until = tokio::time::Instant::now() + limit;
         loop {
             let next = poll_fn(|cx| match &mut self.journal {
