@@ -1,9 +1,15 @@
 //! Calls that wait for a person.
 //!
 //! A call waits because its tool [pauses](crate::tool::interrupt), or because the policy says
-//! [`Verdict::Ask`](crate::Verdict). Where it is [parked](crate::Parking), as in a voice session, the
-//! conversation goes on meanwhile, and [`Approvals`] decides over it: in this process or another, now
-//! or after a restart. The tool then runs once, whoever decides at the same time.
+//! [`Verdict::Ask`](crate::Verdict). Where it is [parked](crate::Parking), as all of them are in a voice
+//! session and those of the policy in writing, the conversation goes on meanwhile, and [`Approvals`]
+//! decides over it: in this process or another, now or after a restart. The tool then runs once, whoever
+//! decides at the same time.
+//!
+//! While the turn that asked is the last one, the request stands at the end of the conversation as an
+//! interrupt does, and a turn that resumes it approves it, too. Once another turn begins it has an
+//! output there that says that it waits, and is decided over here alone; how it ended is then told as a
+//! round of its own.
 //!
 //! What is approved is what was shown: the record holds call id, tool, arguments, agent and snapshot,
 //! and the policy is asked again, with [`CallContext::approved`] and [`CallContext::waited`] set.
@@ -33,7 +39,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use antiphon_types::{JsonObject, Status, ToolArguments, ToolCallRequest};
+use antiphon_types::{JsonObject, Status, ToolArguments, ToolCall, ToolCallRequest};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -438,9 +444,28 @@ impl Approvals {
         let tells = invocation.context().account().is_some_and(|it| it.tells_of(&record.key));
         if tells {
             let finish_reason = Some(AgentFinishReason::Stop);
-            invocation.begin_turn()?.seal(Ok(TurnResult { finish_reason })).write().await;
+            let end = invocation.begin_turn()?.seal(Ok(TurnResult { finish_reason })).write().await;
+            if end.snapshot_id.is_some() {
+                self.settle(cx, &record.key).await?;
+            }
         }
         invocation.finish(Ok(AgentResult::default())).await;
+        Ok(())
+    }
+
+    /// A snapshot tells how the call ended. Not left to be written behind: the process may end now.
+    async fn settle(&self, cx: &InvocationContext, key: &str) -> Result<(), RuntimeError> {
+        let update = |record: Option<&CallRecord>| {
+            Ok(match record {
+                Some(record) => {
+                    CallChange::Write(Box::new(CallRecord { settled: true, ..record.clone() }))
+                }
+                None => CallChange::Keep,
+            })
+        };
+        if let Ok(ledger) = self.ledger() {
+            ledger.save_call(cx, key, &update).await?;
+        }
         Ok(())
     }
 
@@ -494,21 +519,25 @@ impl Approvals {
         }
     }
 
-    /// Over the calls of the store of an invocation.
+    /// Over the calls of an invocation's agent in its store.
     pub(crate) fn of_account(account: &Arc<Account>) -> Result<Self, ApprovalError> {
-        let within = Some(account.session_id().clone());
+        let (within, agent) = (Some(account.session_id().clone()), Some(account.agent().clone()));
         let account = account.clone();
         let approvals = Self::new(account.store().clone())?.clock(move || account.now());
-        Ok(Self { within, ..approvals })
+        Ok(Self { within, agent, ..approvals })
     }
 
-    /// Takes a call for somebody who approves it and is going to run it.
+    /// Takes a call for somebody who approves it and is going to run it: `call`, as it was shown.
     pub(crate) async fn claim(
         &self,
         cx: &InvocationContext,
         key: &str,
+        call: &ToolCall,
         by: Option<Arc<str>>,
     ) -> Result<Claimed, ApprovalError> {
+        if !self.call(cx, key).await?.is_like(call) {
+            return Err(ApprovalError::ChangedArguments(key.into()));
+        }
         self.take(cx, key, self.decision(Answer { by, ..Answer::default() }, true)).await
     }
 
@@ -526,7 +555,7 @@ impl Approvals {
         Ok(Claimed { record, hold })
     }
 
-    /// Somebody gave the output of a call in the place of its tool.
+    /// Somebody gave the output of a call in the place of its tool: a refusal, where it is an error.
     pub(crate) async fn answer(
         &self,
         account: &Arc<Account>,
@@ -535,7 +564,11 @@ impl Approvals {
         by: Option<Arc<str>>,
     ) -> Result<(), ApprovalError> {
         let decision = self.decision(Answer { by, ..Answer::default() }, false);
-        let ended = self.ended(Outcome::Success, output, Some("answered by hand".into()));
+        let outcome = match output.get("error") {
+            Some(_) => Outcome::NotApproved,
+            None => Outcome::Success,
+        };
+        let ended = self.ended(outcome, output, Some("answered by hand".into()));
         let record = self.decide(account.context(), key, &ended, Some(decision)).await?;
         account.note_ended(&record);
         Ok(())

@@ -79,7 +79,11 @@ pub enum Verdict {
     },
     /// A person other than the caller decides: the call waits, and does not run before. Once it is
     /// approved it is authorised again with [`CallContext::approved`] set; asking again then allows it
-    /// with the arguments that were approved. See [`approval`](crate::approval).
+    /// with the arguments that were approved. Both by voice and in writing the call has a record in the
+    /// store of the agent, by which it is decided over from anywhere: see [`approval`](crate::approval).
+    /// In writing it also ends the turn as an interrupt does, `{"reason": reason}`, and a turn that
+    /// resumes it approves it; without such a store that is the only way, and the interrupt is
+    /// `{"ask": reason}`.
     Ask {
         /// What the person is told.
         reason: String,

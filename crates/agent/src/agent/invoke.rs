@@ -172,7 +172,7 @@ impl Invocation {
     /// account of calls.
     pub fn approvals(&self) -> Option<Approvals> {
         let account = self.context().account()?;
-        Some(Approvals::of_account(account).ok()?.of_agent(account.agent().clone()))
+        Approvals::of_account(account).ok()
     }
 
     /// Waits until all turns that were sealed are written. Returns the snapshot to go on from.

@@ -289,6 +289,8 @@ pub struct RunContext {
     /// Beside what the tool may give.
     pub(crate) max_output_bytes: usize,
     pub(crate) parking: Option<Parking>,
+    /// Also where the tool itself asks.
+    pub(crate) parks_interrupts: bool,
     /// The record of a call that waited for a person and may run.
     pub(crate) claimed: Option<Claimed>,
 }
@@ -370,6 +372,7 @@ impl RunContext {
             cuts_outputs: false,
             max_output_bytes: usize::MAX,
             parking: None,
+            parks_interrupts: false,
             claimed: None,
         }
     }
@@ -379,6 +382,14 @@ impl RunContext {
     /// no [account](crate::ledger) nothing is parked, and the output is that of
     /// [`Outcome::Paused`].
     pub fn parking(mut self, parking: Parking) -> Self {
+        self.parking = Some(parking);
+        self.parks_interrupts = true;
+        self
+    }
+
+    /// As [`RunContext::parking`], but where the tool itself asks its call is interrupted, as it is
+    /// in writing.
+    pub(crate) fn parking_asked(mut self, parking: Parking) -> Self {
         self.parking = Some(parking);
         self
     }

@@ -120,7 +120,7 @@ impl ToolExecutor {
         if let Some(kept) = &mut kept {
             kept.runs();
         }
-        let parking = cx.parking.clone();
+        let parking = cx.parking.clone().filter(|_| cx.parks_interrupts);
         let body = self.body(&call, &registered, slot, cx, key, cancelled, timeout);
         let (end, detached) = match &entry {
             Some(entry) => entry.during(body).await,

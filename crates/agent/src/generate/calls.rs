@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use antiphon_types::{ToolArguments, ToolCallRequest};
+use antiphon_types::{ToolArguments, ToolCall, ToolCallRequest};
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -14,7 +14,7 @@ use crate::{
     ToolExecutor, ToolRegistry,
     approval::{ApprovalError, Approvals},
     executor::Claimed,
-    ledger::{AskedBy, LEDGER, waiting_key},
+    ledger::{AskedBy, LEDGER, parked_request, waiting_key},
     message::ToolResponse,
 };
 
@@ -62,7 +62,14 @@ pub(super) enum RoundEnd {
 
 enum CallEnd {
     Output { output: Value, parts: Vec<Part>, failure: Option<RuntimeError> },
-    Paused { interrupt: Value, confirmed: bool },
+    Paused { interrupt: Value, confirmed: bool, parked: Option<Parked> },
+}
+
+/// What there is to a call that waits for a person in a record of its own.
+struct Parked {
+    key: Arc<str>,
+    /// The output meanwhile.
+    waiting: Value,
 }
 
 impl Round {
@@ -97,9 +104,12 @@ impl Round {
                         settled.push((part, Part::new(crate::PartKind::ToolResponse(response))));
                     }
                 }
-                CallEnd::Paused { interrupt, confirmed } => {
+                CallEnd::Paused { interrupt, confirmed, parked } => {
                     paused.push(part);
                     let request = &mut message.content[part];
+                    if let Some(Parked { key, waiting }) = parked {
+                        *request = parked_request(request.clone(), &key, &interrupt, waiting);
+                    }
                     let notes = request.metadata.get_or_insert_default();
                     notes.insert("interrupt".into(), interrupt);
                     if confirmed {
@@ -165,6 +175,7 @@ impl Run {
 struct Lane {
     executor: ToolExecutor,
     context: CallContext,
+    parking: Parking,
     progress: Option<mpsc::Sender<ModelResponseChunk>>,
 }
 
@@ -186,12 +197,12 @@ impl Lane {
         let turn = run.cx.turn().map_or(1, |turn| turn.turn_index + 1);
         let mut context = CallContext::new(session, turn, memory);
         context.invocation = run.cx.clone();
-        Self { executor, context, progress }
+        Self { executor, context, parking: run.request.parking.clone(), progress }
     }
 
     /// Runs one call to its end.
     async fn run(self, call: Call, id: Arc<str>) -> CallEnd {
-        let Self { executor, mut context, progress } = self;
+        let Self { executor, mut context, parking, progress } = self;
         let Call { name, reference, arguments, restart, .. } = call;
         let restart = restart.unwrap_or_default();
         let request = ToolCallRequest { id, name: name.clone(), arguments };
@@ -218,15 +229,16 @@ impl Lane {
         };
         let cancelled = context.invocation.cancellation().child_token();
         let CallContext { session_id, turn, memory, invocation, confirmed, .. } = context;
-        let mut cx = RunContext::new(session_id, turn, memory, cancelled);
-        cx.invocation = invocation;
+        let mut cx = RunContext::new(session_id, turn, memory, cancelled)
+            .with_invocation(invocation)
+            .parking_asked(parking.clone());
         cx.resumed = restart.resumed;
         if let Some(key) = &restart.parked {
-            match claim(&cx.invocation, key).await {
+            match claim(&cx.invocation, key, admitted.call()).await {
                 Ok(claimed) => {
-                    cx.claimed = claimed;
                     // Where it waits once more, it does so in the same record.
-                    cx.parking = Some(Parking::default());
+                    cx = cx.parking(parking);
+                    cx.claimed = claimed;
                 }
                 Err(error) => {
                     let call = admitted.withdraw(Outcome::NotApproved, error.to_string());
@@ -244,7 +256,10 @@ impl Lane {
             cx = cx.with_stream(progress, reference);
         }
         match executor.run(admitted, cx).await {
-            Executed { interrupt: Some(interrupt), .. } => paused(interrupt, confirmed),
+            Executed { interrupt: Some(interrupt), approval, output, .. } => {
+                let parked = approval.map(|record| Parked { key: record.key, waiting: output });
+                CallEnd::Paused { interrupt, confirmed, parked }
+            }
             Executed { output, parts, outcome, detail, .. } => {
                 CallEnd::Output { output, parts, failure: failure(&name, outcome, detail) }
             }
@@ -273,10 +288,14 @@ impl CallIds {
 }
 
 /// Takes the call of this record, which waits for a person, for the caller.
-async fn claim(cx: &InvocationContext, key: &str) -> Result<Option<Claimed>, ApprovalError> {
+async fn claim(
+    cx: &InvocationContext,
+    key: &str,
+    call: &ToolCall,
+) -> Result<Option<Claimed>, ApprovalError> {
     let Some(account) = cx.account() else { return Ok(None) };
     let by = cx.caller().map(|caller| caller.id.clone());
-    Approvals::of_account(account)?.claim(account.context(), key, by).await.map(Some)
+    Approvals::of_account(account)?.claim(account.context(), key, call, by).await.map(Some)
 }
 
 /// The policy refuses a call that waited for a person: it does not wait any more.
@@ -289,7 +308,7 @@ async fn refuse_parked(cx: &InvocationContext, key: &str, refusal: &Refused) {
 }
 
 fn paused(interrupt: Value, confirmed: bool) -> CallEnd {
-    CallEnd::Paused { interrupt, confirmed }
+    CallEnd::Paused { interrupt, confirmed, parked: None }
 }
 
 fn refused(name: &str, refused: Refused) -> CallEnd {
@@ -311,7 +330,8 @@ fn failure(name: &str, outcome: Outcome, detail: Option<String>) -> Option<Runti
 }
 
 /// What the runtime notes on tool requests.
-const NOTES: [&str; 7] = [
+const NOTES: [&str; 8] = [
+    LEDGER,
     "interrupt",
     "pendingOutput",
     "pendingContent",

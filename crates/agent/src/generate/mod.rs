@@ -50,7 +50,7 @@ use tokio::sync::mpsc;
 pub use self::response::{GenerateError, GenerateResponse};
 use self::run::Run;
 use crate::{
-    InMemory, InvocationContext, Memory, Message, Model, ModelResponseChunk, Part, Role,
+    InMemory, InvocationContext, Memory, Message, Model, ModelResponseChunk, Parking, Part, Role,
     ToolChoice, ToolExecutor, protocol::ToolResume,
 };
 
@@ -82,6 +82,7 @@ pub struct Generate {
     locale: Option<Arc<str>>,
     memory: Arc<dyn Memory>,
     model_timeout: Duration,
+    parking: Parking,
 }
 
 /// What becomes of a tool that fails: errs, panics, is late, unknown or not allowed.
@@ -114,6 +115,7 @@ impl Generate {
             locale: None,
             memory: Arc::new(InMemory::new()),
             model_timeout: DEFAULT_MODEL_TIMEOUT,
+            parking: Parking::default(),
         }
     }
 
@@ -230,6 +232,13 @@ impl Generate {
     /// Sets the memory that tools and policy see. Default: one of its own, which is gone afterwards.
     pub fn memory(mut self, memory: Arc<dyn Memory>) -> Self {
         self.memory = memory;
+        self
+    }
+
+    /// Sets how calls wait over which a person is to decide ([`Verdict::Ask`](crate::Verdict)), in an
+    /// agent whose store keeps account of them. Default: [`Parking::default`].
+    pub fn parking(mut self, parking: Parking) -> Self {
+        self.parking = parking;
         self
     }
 

@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use crate::message::{Message, Part, Role};
+use crate::{
+    ledger::parked_output,
+    message::{Message, Part, Role},
+};
 
 /// The conversation as a model is shown it: each call has an output, since models refuse one without.
 /// A user who says something else instead of answering an interrupt leaves such calls.
@@ -43,9 +46,9 @@ fn missing(message: &Message, answers: Option<&Message>) -> Vec<Part> {
         match given {
             Some(index) => drop(left.remove(index)),
             None => {
-                let output = part.metadata_entry("pendingOutput").cloned();
-                let output =
-                    output.unwrap_or_else(|| json!({ "error": "nobody answered the call" }));
+                let output = part.metadata_entry("pendingOutput").or_else(|| parked_output(part));
+                let unanswered = || json!({ "error": "nobody answered the call" });
+                let output = output.cloned().unwrap_or_else(unanswered);
                 missing.push(Part::tool_response(request.name.clone(), request.id.clone(), output));
             }
         }

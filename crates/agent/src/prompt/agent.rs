@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::{Prompt, PromptModel, RenderedPrompt};
 use crate::{
     Agent, AgentBuilder, AgentInput, AgentResult, GenerateResponse, InMemory, InvocationContext,
-    Memory, Message, Messages, Model, Registry, Responder, Role, RuntimeError, Session,
+    Memory, Message, Messages, Model, Parking, Registry, Responder, Role, RuntimeError, Session,
     SessionRunner, SessionState, State, ToolExecutor, TurnFailure, TurnResult, Voice,
     agent::{validate_input, validate_resume_against_history},
     generate_stream,
@@ -53,6 +53,7 @@ pub struct PromptAgent {
     model: Option<Arc<dyn Model>>,
     tools: Option<ToolExecutor>,
     memory: Arc<dyn Memory>,
+    parking: Parking,
 }
 
 #[derive(Clone)]
@@ -76,7 +77,8 @@ impl PromptAgent {
 
     fn of(source: Source) -> Self {
         let memory = Arc::new(InMemory::new());
-        Self { source, input: Value::Null, model: None, tools: None, memory }
+        let parking = Parking::default();
+        Self { source, input: Value::Null, model: None, tools: None, memory, parking }
     }
 
     /// Sets the registered prompt and the input it is rendered with. An empty name is that of the
@@ -113,6 +115,13 @@ impl PromptAgent {
         self
     }
 
+    /// Sets how calls wait in writing over which a person is to decide: see
+    /// [`Verdict::Ask`](crate::Verdict::Ask). A voice session has a setting of its own.
+    pub fn parking(mut self, parking: Parking) -> Self {
+        self.parking = parking;
+        self
+    }
+
     /// Begins the agent. The prompt is rendered once, with the default state and no conversation.
     /// Errs where there is no such prompt, model or tool, where the input does not fit the prompt,
     /// and where a prompt with messages of its own does not place the conversation: it would never
@@ -134,7 +143,8 @@ impl PromptAgent {
         let offered = prompt.offered(tools.as_ref())?;
         try_out::<S>(&prompt, &self.input)?;
         let description = prompt.description().cloned();
-        let turns = Turns { prompt, model, tools, input: self.input, memory: self.memory };
+        let (input, memory, parking) = (self.input, self.memory, self.parking);
+        let turns = Turns { prompt, model, tools, input, memory, parking };
         let turns = Arc::new(turns);
         let memory = turns.memory.clone();
         let running = turns.clone();
@@ -215,6 +225,7 @@ struct Turns {
     tools: Option<ToolExecutor>,
     input: Value,
     memory: Arc<dyn Memory>,
+    parking: Parking,
 }
 
 impl Turns {
@@ -281,7 +292,8 @@ impl Turns {
         }
         let asked = rendered.messages.clone();
         let request = rendered.generate(self.model.clone(), self.tools.as_ref())?;
-        let request = request.resume(resume).memory(self.memory.clone());
+        let request =
+            request.resume(resume).memory(self.memory.clone()).parking(self.parking.clone());
         let mut chunks = generate_stream(&cx, request);
         while let Some(chunk) = chunks.next().await {
             responder.send_model_chunk(chunk).await;

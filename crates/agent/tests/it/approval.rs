@@ -6,14 +6,16 @@ use std::{
 };
 
 use antiphon_agent::{
-    Admission, Agent, AgentFinishReason, AgentInit, CallContext, Denial, InMemory,
-    InMemorySessionStore, InterruptibleTool, InvocationContext, Invoke, Message, Messages, Outcome,
-    Parking, Part, Role, RunContext, SessionStore, ToolExecutor, ToolRegistry, TurnResult, Verdict,
+    Admission, Agent, AgentFinishReason, AgentInit, AgentInput, AgentOutput, CallContext, Denial,
+    InMemory, InMemorySessionStore, InterruptibleTool, InvocationContext, Invoke, Message,
+    Messages, Outcome, Parking, Part, Prompt, PromptAgent, Role, RunContext, SessionStore,
+    ToolExecutor, ToolRegistry, ToolResume, TurnResult, Verdict,
     approval::{Answer, ApprovalError, Approvals},
     ledger::{CallRecord, CallState, LEDGER, close_parked, parked_request},
-    tool::interrupt,
+    tool::{interrupt, resume},
     types::{JsonObject, ToolCall},
 };
+use antiphon_testkit::{ModelTurn, ScriptedModel};
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
 use serde::Deserialize;
@@ -304,6 +306,175 @@ async fn of_many_who_approve_at_once_one_runs_the_tool() {
     let done = futures_util::future::join_all(all).await;
     assert_eq!(done.iter().filter(|done| done.is_ok()).count(), 1);
     assert_eq!(rig.paid.count(), 1);
+}
+
+/// The agent of the rig with a model and its tools, so that it can be resumed in writing.
+fn in_writing(rig: &Rig, turns: impl IntoIterator<Item = ModelTurn>) -> (Agent, ScriptedModel) {
+    named(rig, "clerk", turns)
+}
+
+fn named(
+    rig: &Rig,
+    name: &str,
+    turns: impl IntoIterator<Item = ModelTurn>,
+) -> (Agent, ScriptedModel) {
+    let (model, clock) = (ScriptedModel::new(turns), rig.now.clone());
+    let prompt = Prompt::builder(name).system("Pay.").build().unwrap();
+    let agent = PromptAgent::inline(prompt)
+        .model(model.shared())
+        .tools(rig.tools.clone())
+        .agent(name)
+        .unwrap()
+        .shared_store(rig.store.clone())
+        .clock(move || *clock.lock().unwrap())
+        .build();
+    (agent, model)
+}
+
+/// Has the request at the end of the conversation run again.
+fn restart(history: &Messages) -> AgentInput {
+    let asked = history.iter_back().find(|message| message.tool_requests().next().is_some());
+    let part = resume(&asked.unwrap().content[0], ()).unwrap();
+    let resume = ToolResume { restart: vec![part], ..ToolResume::default() };
+    AgentInput { resume: Some(resume), ..AgentInput::default() }
+}
+
+#[tokio::test]
+async fn a_turn_in_writing_that_resumes_the_call_approves_it() {
+    let rig = rig();
+    let parked = rig.parks(50).await;
+    let (agent, _) = in_writing(&rig, [ModelTurn::says("Paid.")]);
+    let input = restart(&rig.history().await);
+    let output = agent.run(&cx(), input, AgentInit::session("s")).await.unwrap();
+    assert_eq!((output.error, rig.paid.count()), (None, 1));
+    assert_eq!(rig.outputs().await, [json!({ "paid": 50 })]);
+    let late = rig.approve(&parked.key).await.unwrap_err();
+    assert!(matches!(late, ApprovalError::NotWaiting(_)), "{late:?}");
+    assert_eq!(rig.paid.count(), 1);
+}
+
+#[tokio::test]
+async fn once_the_conversation_went_on_in_writing_a_resume_names_approvals() {
+    let rig = rig();
+    let parked = rig.parks(50).await;
+    let input = restart(&rig.history().await);
+    let (agent, model) = in_writing(&rig, [ModelTurn::says("It waits.")]);
+    agent.run_text(&cx(), "And?", AgentInit::session("s")).await.unwrap();
+    assert_eq!(rig.outputs().await[0]["status"], "waiting_for_approval");
+    assert_eq!(model.requests().len(), 1);
+    let refused = agent.run(&cx(), input, AgentInit::session("s")).await.unwrap();
+    let text = refused.error.unwrap().message;
+    assert!(text.contains("no longer pending") && text.contains("approvals"), "{text}");
+    rig.approve(&parked.key).await.unwrap();
+    assert_eq!(rig.paid.count(), 1);
+}
+
+#[tokio::test]
+async fn a_call_that_was_decided_over_elsewhere_is_not_resumed() {
+    let rig = rig();
+    let parked = rig.parks(50).await;
+    let input = restart(&rig.history().await);
+    rig.approvals.attend(&cx(), &parked.key, Some(Duration::from_secs(60))).await.unwrap();
+    rig.approve(&parked.key).await.unwrap();
+    let (agent, _) = in_writing(&rig, []);
+    let refused = agent.run(&cx(), input, AgentInit::session("s")).await.unwrap();
+    assert!(refused.error.is_some());
+    assert_eq!(rig.paid.count(), 1);
+}
+
+fn pays(id: &str, amount: u64) -> ModelTurn {
+    ModelTurn::calls(id, "pay", json!({ "amount": amount }))
+}
+
+async fn says(agent: &Agent, text: &str) -> AgentOutput {
+    let output = agent.run_text(&cx(), text, AgentInit::session("s")).await.unwrap();
+    assert_eq!(output.error, None);
+    output
+}
+
+#[tokio::test]
+async fn in_writing_a_call_over_which_a_person_decides_is_approved_from_elsewhere_too() {
+    let rig = rig();
+    let (agent, model) = in_writing(&rig, [pays("c1", 50), ModelTurn::says("It is paid.")]);
+    let output = says(&agent, "Pay.").await;
+    assert_eq!(output.finish_reason, Some(AgentFinishReason::Interrupted));
+    // The turn ends with the request, as for any client of an agent.
+    let message = output.message.unwrap();
+    let asked = &message.content[0];
+    assert_eq!(asked.metadata_entry("interrupt"), Some(&json!({ "reason": "above 10" })));
+    let waiting = rig.approvals.waiting(&cx(), Some("s")).await.unwrap();
+    let [parked] = &waiting[..] else { panic!("{waiting:?}") };
+    assert_eq!(asked.metadata_entry(LEDGER).unwrap()["key"], json!(parked.key));
+    assert_eq!(parked.snapshot_id, output.snapshot_id);
+    assert_eq!((&*parked.agent, &*parked.call_id, rig.paid.count()), ("clerk", "c1", 0));
+
+    rig.approve(&parked.key).await.unwrap();
+    assert_eq!(rig.paid.count(), 1);
+    assert_eq!(rig.outputs().await, [json!({ "paid": 50 })]);
+    says(&agent, "And?").await;
+    let told = model.requests().last().unwrap().messages.clone();
+    let told = told.iter().flat_map(|message| message.tool_responses()).next().unwrap().1.clone();
+    assert_eq!(told.output, Some(json!({ "paid": 50 })));
+    assert_eq!(rig.outputs().await.len(), 1, "told once");
+}
+
+#[tokio::test]
+async fn what_waits_in_writing_is_resumed_as_any_interrupt_while_it_is_the_end() {
+    let rig = rig();
+    let turns = [pays("c1", 50), ModelTurn::says("Paid."), pays("c2", 60), ModelTurn::says("No?")];
+    let (agent, _) = in_writing(&rig, turns);
+    says(&agent, "Pay.").await;
+    let input = restart(&rig.history().await);
+    let output = agent.run(&cx(), input, AgentInit::session("s")).await.unwrap();
+    assert_eq!((output.error, rig.paid.count()), (None, 1));
+    assert!(rig.approvals.waiting(&cx(), None).await.unwrap().is_empty());
+
+    // Once the conversation went on, it is for approvals.
+    says(&agent, "Pay more.").await;
+    let late = restart(&rig.history().await);
+    says(&agent, "Never mind.").await;
+    assert_eq!(rig.outputs().await[1]["status"], "waiting_for_approval");
+    let refused = agent.run(&cx(), late, AgentInit::session("s")).await.unwrap();
+    let text = refused.error.unwrap().message;
+    assert!(text.contains("no longer pending") && text.contains("approvals"), "{text}");
+    let waiting = rig.approvals.waiting(&cx(), None).await.unwrap();
+    rig.approvals.deny(&cx(), &waiting[0].key, Answer::new().reason("too late")).await.unwrap();
+    let outputs = rig.outputs().await;
+    assert_eq!(outputs[2]["error"], "the tool call was not approved: too late");
+    assert_eq!(rig.paid.count(), 1);
+}
+
+#[tokio::test]
+async fn what_ran_beside_a_call_that_waits_is_told_when_the_conversation_goes_on() {
+    let rig = rig();
+    let two = pays("c1", 5).call("c2", "pay", json!({ "amount": 50 }));
+    let (agent, model) = in_writing(&rig, [two, ModelTurn::says("One of two.")]);
+    says(&agent, "Pay both.").await;
+    assert_eq!(rig.paid.count(), 1);
+    says(&agent, "And?").await;
+    let outputs = rig.outputs().await;
+    assert_eq!((outputs.len(), &outputs[0]), (2, &json!({ "paid": 5 })));
+    assert_eq!(outputs[1]["status"], "waiting_for_approval");
+    let shown = model.requests().last().unwrap().messages.clone();
+    let shown = shown.iter().flat_map(|message| message.tool_responses());
+    assert_eq!(shown.count(), 2);
+    let waiting = rig.approvals.waiting(&cx(), None).await.unwrap();
+    rig.approve(&waiting[0].key).await.unwrap();
+    assert_eq!(rig.outputs().await[2..], [json!({ "paid": 50 })]);
+    assert_eq!(rig.paid.count(), 2);
+}
+
+#[tokio::test]
+async fn another_agent_does_not_resume_the_call() {
+    let rig = rig();
+    let parked = rig.parks(50).await;
+    let (baker, _) = named(&rig, "baker", []);
+    let input = restart(&rig.history().await);
+    let refused = baker.run(&cx(), input, AgentInit::session("s")).await.unwrap();
+    let text = refused.error.unwrap().message;
+    assert!(text.contains("clerk"), "{text}");
+    assert_eq!(rig.paid.count(), 0);
+    rig.approve(&parked.key).await.unwrap();
 }
 
 #[derive(Clone, Copy, Debug)]

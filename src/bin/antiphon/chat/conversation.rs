@@ -224,9 +224,13 @@ impl Interrupts {
 fn question(interrupt: &AgentInterrupt) -> String {
     let reason = interrupt.reason();
     let words = ["confirm", "question"].iter().find_map(|key| reason.get(key)?.as_str());
-    match words {
-        Some(words) => words.to_owned(),
-        None => format!("{} {}: go on?", interrupt.name(), interrupt.input()),
+    let why = ["reason", "ask"].iter().find_map(|key| reason.get(key)?.as_str());
+    match (words, why) {
+        (Some(words), _) => words.to_owned(),
+        (None, Some(why)) => {
+            format!("{} {} ({why}): go on?", interrupt.name(), interrupt.input())
+        }
+        (None, None) => format!("{} {}: go on?", interrupt.name(), interrupt.input()),
     }
 }
 

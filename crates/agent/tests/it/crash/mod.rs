@@ -3,6 +3,7 @@
 //! `KILLS` says how often (20), `SEED` with which numbers (1); when the kill comes within a write is
 //! up to the machine.
 
+mod calls;
 mod full_disk;
 mod worker;
 
