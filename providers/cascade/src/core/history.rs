@@ -175,6 +175,21 @@ impl History {
         }
     }
 
+    /// The host had something said, and the model has still to go on from the outputs of its calls: it
+    /// stands before these, so that they are the last thing that the model sees.
+    pub(crate) fn said_beside(&mut self, said: Said) {
+        if said.text.trim().is_empty() {
+            return;
+        }
+        let roles: Vec<_> = self.entries.iter().rev().take(2).map(|it| it.message.role).collect();
+        let round = if roles == [Role::Tool, Role::Model] { 2 } else { 0 };
+        let message = Message::text(Role::Model, said.text).with_metadata(said.metadata);
+        let (message, item) = (Arc::new(message), Some(said.item));
+        let entry = Entry { message, item, marks: said.marks };
+        self.entries.insert(self.entries.len() - round, entry);
+        self.trim();
+    }
+
     /// The output of a call came. An interim one is acknowledged and waits for the last.
     pub(crate) fn tool_output(&mut self, response: ToolResponse) -> Accepted {
         let known = |call: &OpenCall| call.id == response.id && call.output.is_none();
@@ -381,6 +396,19 @@ mod tests {
         assert_eq!(texts(&history), ["send five", "Send five?", "yes", "", ""]);
         assert_eq!(roles(&history)[3..], [Role::Model, Role::Tool]);
         assert!(!history.is_waiting());
+    }
+
+    #[test]
+    fn the_model_goes_on_from_outputs_whatever_is_said_before_it_does() {
+        let mut history = History::new(20, Vec::new());
+        history.user(Transcript::new("what time is it"), None);
+        history.model(said("1", "One moment.", vec![call("a")]), |_| false);
+        assert_eq!(history.tool_output(output("a")), Accepted::All { silent: false });
+        history.said_beside(said("2", "Your request was approved.", vec![]));
+        let expected = ["what time is it", "Your request was approved.", "One moment.", ""];
+        assert_eq!(texts(&history), expected);
+        assert_eq!(roles(&history).last(), Some(&Role::Tool));
+        assert!(history.truncate("2", Some("Your request"), 0));
     }
 
     #[test]

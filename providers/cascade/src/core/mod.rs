@@ -430,7 +430,12 @@ impl Core {
         self.tool_rounds = if said.calls.is_empty() { 0 } else { self.tool_rounds + 1 };
         let aside = self.tools.iter().filter(|tool| tool.behavior == ToolBehavior::NonBlocking);
         let aside: Vec<_> = aside.map(|tool| tool.name.clone()).collect();
-        self.history.model(said, |name| aside.iter().any(|tool| **tool == *name));
+        if self.continues {
+            // The host had it said while the last output came, and the model is still to go on.
+            self.history.said_beside(said);
+        } else {
+            self.history.model(said, |name| aside.iter().any(|tool| **tool == *name));
+        }
         if let Some((text, audio_end_ms)) = heard {
             self.history.truncate(&item, text.as_deref(), audio_end_ms);
         }
