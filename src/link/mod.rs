@@ -156,8 +156,11 @@ struct AgentConversation {
 
 impl Conversation for AgentConversation {
     fn seed(&self, capabilities: &Capabilities, config: &mut LiveConfig) -> Option<Seed> {
-        let snapshot_id = Some(self.from.clone()?);
-        let told = &self.told;
+        let (snapshot_id, told) = (self.from.clone(), &self.told);
+        // One that was killed in its first turn has no snapshot, and calls of which nobody knows.
+        if snapshot_id.is_none() && told.items.is_empty() && told.left_out.is_empty() {
+            return None;
+        }
         let (summary, note) = match &self.summary {
             Some(Ok(summary)) => (Some(summary.as_str()), None),
             Some(Err(note)) => (None, Some(*note)),

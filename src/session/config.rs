@@ -278,7 +278,7 @@ pub enum OnHangup {
     /// [`stale_after`](antiphon_agent::RuntimeLimits::stale_after).
     ///
     /// Needs an agent whose store tells of changes. Calls that are to be confirmed by the caller are
-    /// refused, and those that the host answers are not answered any more. The work has
+    /// refused, and so are those that the host answers, whose handles are closed. The work has
     /// [`SessionLimits::detached`]; bounds on the length of a call and on silence do not hold for it.
     Detach,
 }

@@ -3,16 +3,20 @@
 
 use std::{sync::Arc, time::Instant};
 
-use antiphon_types::AudioFrame;
+use antiphon_agent::Outcome;
+use antiphon_types::{AudioFrame, ToolResponse};
 
 use super::{
     Engine, Phase,
     calls::Stage,
-    io::Output,
+    io::{Output, Ticket, not_run},
     sequencer::{Reply, Why},
     timers::Timer,
 };
 use crate::session::{EndReason, EventKind, SessionState};
+
+/// What the model is told of a call that the host was to answer.
+const NO_HOST: &str = "the caller hung up, and with that nobody is there who answers this call";
 
 impl Engine {
     /// The session is to end. A caller who hangs up may leave work behind.
@@ -110,7 +114,21 @@ impl Engine {
         for call in asked {
             self.refuse_parked(call, "the caller hung up");
         }
+        let with_host =
+            self.calls.iter().filter(|call| matches!(call.stage, Stage::WithHost { .. }));
+        let with_host: Vec<_> = with_host.map(|call| call.ticket).collect();
+        for ticket in with_host {
+            self.refuse_for_host(ticket);
+        }
         self.hush();
+    }
+
+    /// The host answers this call itself, and its handles are closed: no answer could come.
+    pub(super) fn refuse_for_host(&mut self, ticket: Ticket) {
+        let call = self.calls.find(ticket).and_then(|call| call.approved.clone());
+        let Some(call) = call else { return };
+        let response = ToolResponse::error(call.id.clone(), call.name.clone(), NO_HOST);
+        self.observe(ticket, call, not_run(response, Outcome::Cancelled));
     }
 
     /// Silence at once, without stopping what the agent does.

@@ -196,7 +196,10 @@ impl Engine {
             output,
             by,
         });
-        let wanted = if self.can(|can| can.say) {
+        let wanted = if self.has_hung_up() {
+            // Nobody hears it; the history has it.
+            return;
+        } else if self.can(|can| can.say) {
             Wanted::Say(words)
         } else if self.can(|can| can.text_input) {
             Wanted::Text { text: framed, reply: true }

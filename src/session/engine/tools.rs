@@ -160,6 +160,7 @@ impl Engine {
             self.calls.group_mut(ticket.epoch, ticket.reply).is_none_or(|group| group.reply_done);
         let waits = !done && self.can(|can| can.tools_after_reply);
         let (now, until) = (self.now, self.now + self.limits.host_tool);
+        let hung_up = self.has_hung_up();
         let Some(call) = self.calls.find(ticket) else { return };
         let (Stage::Approved { host }, Some(approved), false) =
             (call.stage, call.approved.clone(), waits)
@@ -168,7 +169,9 @@ impl Engine {
         };
         let turn = call.turn;
         let (id, name, args) = (approved.id.clone(), approved.name.clone(), approved.args.clone());
-        if host {
+        if host && hung_up {
+            self.refuse_for_host(ticket);
+        } else if host {
             call.stage = Stage::WithHost { until };
             self.emit_in(turn, EventKind::HostToolCall { id, name, args });
             self.ordered_outputs.push_back(Output::ObserveHostCall { call: approved });
@@ -490,7 +493,7 @@ impl Engine {
     }
 
     /// An authorised call did not run: its observers see the output before the provider does.
-    fn observe(&mut self, ticket: Ticket, call: ToolCall, executed: Executed) {
+    pub(super) fn observe(&mut self, ticket: Ticket, call: ToolCall, executed: Executed) {
         if let Some(open) = self.calls.find(ticket) {
             open.stage = Stage::Settling;
         }
