@@ -42,20 +42,34 @@ pub fn run(arguments: ApprovalsArguments) -> Result<(), Failure> {
                 let call = desk.approvals.call(&desk.cx, &key).await.map_err(refused)?;
                 print(&[call], common.json)
             }
-            ApprovalsCommand::Approve { key, by, answer, tools, policy, books, memory, common } => {
+            ApprovalsCommand::Approve {
+                key,
+                by,
+                arguments,
+                answer,
+                tools,
+                policy,
+                books,
+                memory,
+                common,
+            } => {
                 let equipment = Equipment::read(tools.as_deref(), policy.as_deref(), &books)?;
                 let memory: Arc<dyn Memory> = match &memory {
                     Some(path) => Arc::new(FileMemory::open(path).await.map_err(Failure::usage)?),
                     None => Arc::new(InMemory::new()),
                 };
                 let desk = Desk::open(&common).await?;
-                let answer = match answer {
-                    Some(text) => answered_by(by).told(object(&text)?),
-                    None => answered_by(by),
-                };
+                let mut decision = answered_by(by);
+                if let Some(text) = arguments {
+                    decision = decision.shown(&object(&text)?);
+                }
+                if let Some(text) = answer {
+                    decision = decision.told(object(&text)?);
+                }
                 let (toolbox, policy) = Toolbox::new(equipment, memory.clone())?;
                 let tools = ToolExecutor::new(toolbox.registry, Some(Arc::new(policy)));
-                let approved = desk.approvals.approve(&desk.cx, &key, answer, &tools, memory).await;
+                let approved =
+                    desk.approvals.approve(&desk.cx, &key, decision, &tools, memory).await;
                 print(&[approved.map_err(refused)?], common.json)
             }
             ApprovalsCommand::Deny { key, by, reason, common } => {
@@ -93,7 +107,7 @@ fn answered_by(by: Option<String>) -> Answer {
 
 fn object(text: &str) -> Result<JsonObject, Failure> {
     serde_json::from_str(text)
-        .map_err(|error| Failure::usage(format!("the answer is no JSON object: {error}")))
+        .map_err(|error| Failure::usage(format!("{text:?} is no JSON object: {error}")))
 }
 
 /// A key that is not there, or a tool, is wrong usage; a call that was decided over is a failure.

@@ -107,6 +107,13 @@ pub struct TalkArguments {
     /// What becomes of a turn that is under way when you hang up (Ctrl-C).
     #[arg(long, value_enum, default_value_t, requires = "store")]
     pub on_hangup: HangUp,
+    /// How often work that was left behind says in the store that it is alive; without that for twice
+    /// as long it is taken to be dead. Default: 30s.
+    #[arg(long, value_name = "DURATION", value_parser = duration, requires = "store")]
+    pub heartbeat: Option<Duration>,
+    /// For how long a call waits that a person is to decide over. Default: a day.
+    #[arg(long, value_name = "DURATION", value_parser = duration, requires = "store")]
+    pub approve_within: Option<Duration>,
     /// How to print what happens.
     #[arg(long, value_enum, default_value_t)]
     pub events: EventFormat,
@@ -203,6 +210,10 @@ pub struct ChatArguments {
 pub struct SnapshotsArguments {
     #[command(subcommand)]
     pub command: SnapshotsCommand,
+    /// Work in the background that has not said for so long that it is alive is shown as expired:
+    /// twice what `talk --heartbeat` says.
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "60s", global = true)]
+    pub stale_after: Duration,
 }
 
 #[derive(Debug, Subcommand)]
@@ -371,6 +382,9 @@ pub enum ApprovalsCommand {
         /// Who approves it.
         #[arg(long, value_name = "NAME")]
         by: Option<String>,
+        /// The arguments that you were shown, as a JSON object: a call with others is not approved.
+        #[arg(long, value_name = "JSON")]
+        arguments: Option<String>,
         /// What a tool that asked is told: a JSON object.
         #[arg(long, value_name = "JSON")]
         answer: Option<String>,
@@ -529,7 +543,7 @@ that come with the program, with the answers in antiphon-talk.wav.
 With --store each turn is told as `committed ID` once its snapshot would survive the loss of power; \
 `antiphon snapshots` shows them, and `--resume` goes on from any. With --on-hangup detach the first \
 Ctrl-C leaves the running turn to be finished under a pending snapshot, for which the program stays; \
-the second ends the program, and the snapshot is seen as expired soon after.
+the second ends the program, and the snapshot is shown as expired within twice the --heartbeat.
 
 Exit status: 0 after an ordinary end, 2 for wrong usage, 1 otherwise.";
 

@@ -8,10 +8,11 @@ use std::{
     io::{self, Write},
     path::Path,
     sync::Arc,
+    time::Duration,
 };
 
 use antiphon::agent::{
-    Agent, AgentResult, Caller, InvocationContext, SessionSnapshot, SnapshotSummary,
+    Agent, AgentResult, Caller, InvocationContext, SessionSnapshot, SnapshotStatus, SnapshotSummary,
 };
 use serde_json::json;
 
@@ -28,30 +29,33 @@ pub fn run(arguments: SnapshotsArguments) -> Result<(), Failure> {
         .enable_all()
         .build()
         .map_err(Failure::failed)?;
+    let SnapshotsArguments { command, stale_after } = arguments;
     runtime.block_on(async {
-        match arguments.command {
+        let open = async |common: &StoreArguments| Desk::open(common, stale_after).await;
+        match command {
             SnapshotsCommand::List { common } => {
-                let desk = Desk::open(&common).await?;
-                let sessions = desk.store.sessions(&desk.cx).await?;
+                let desk = open(&common).await?;
+                let mut sessions = desk.store.sessions(&desk.cx).await?;
+                sessions.iter_mut().for_each(|session| desk.look(&mut session.latest));
                 print(|out| Printer::new(out, common.json).sessions(&sessions))
             }
             SnapshotsCommand::History { id, common } => {
-                Desk::open(&common).await?.history(id.as_deref(), common.json).await
+                open(&common).await?.history(id.as_deref(), common.json).await
             }
             SnapshotsCommand::Show { id, common } => {
-                let snapshot = Desk::open(&common).await?.read(&id).await?;
+                let snapshot = open(&common).await?.read(&id).await?;
                 print(|out| Printer::new(out, common.json).snapshot(&snapshot))
             }
             SnapshotsCommand::Diff { from, to, common } => {
-                let desk = Desk::open(&common).await?;
+                let desk = open(&common).await?;
                 let (from, to) = (desk.read(&from).await?, desk.read(&to).await?);
                 print(|out| Printer::new(out, common.json).difference(&from, &to))
             }
             SnapshotsCommand::Export { id, output, common } => {
-                Desk::open(&common).await?.export(&id, output.as_deref()).await
+                open(&common).await?.export(&id, output.as_deref()).await
             }
             SnapshotsCommand::Abort { id, common } => {
-                Desk::open(&common).await?.abort(&id, common.json).await
+                open(&common).await?.abort(&id, common.json).await
             }
         }
     })
@@ -61,22 +65,34 @@ pub fn run(arguments: SnapshotsArguments) -> Result<(), Failure> {
 struct Desk {
     store: Store,
     cx: InvocationContext,
+    /// Work in the background that has not said for so long that it is alive is dead.
+    stale_after: Duration,
 }
 
 impl Desk {
-    async fn open(common: &StoreArguments) -> Result<Self, Failure> {
+    async fn open(common: &StoreArguments, stale_after: Duration) -> Result<Self, Failure> {
         let mut cx = InvocationContext::new();
         if let Some(scope) = &common.scope {
             cx = cx.with_caller(Caller::new("command line").scope(scope.as_str()));
         }
-        Ok(Self { store: Store::open_existing(&common.store).await?, cx })
+        Ok(Self { store: Store::open_existing(&common.store).await?, cx, stale_after })
+    }
+
+    /// A row as its work is now.
+    fn look(&self, row: &mut SessionSnapshot) {
+        if row.is_stale(jiff::Timestamp::now(), self.stale_after) {
+            row.status = Some(SnapshotStatus::Expired);
+        }
     }
 
     /// A snapshot with its state.
     async fn read(&self, id: &str) -> Result<SessionSnapshot, Failure> {
         let found = self.store.find(&self.cx, id).await?;
         let snapshot = self.store.snapshot(&self.cx, &found.snapshot_id).await?;
-        snapshot.ok_or_else(|| Failure::failed(format!("snapshot {id:?} is gone")))
+        let gone = || Failure::failed(format!("snapshot {id:?} is gone"));
+        let mut snapshot = snapshot.ok_or_else(gone)?;
+        self.look(&mut snapshot);
+        Ok(snapshot)
     }
 
     async fn history(&self, id: Option<&str>, json: bool) -> Result<(), Failure> {
@@ -85,7 +101,8 @@ impl Desk {
             None => self.store.latest(&self.cx).await?,
         };
         let session = snapshot.session_id.unwrap_or_default();
-        let rows = self.store.snapshots(&self.cx, &session).await?;
+        let mut rows = self.store.snapshots(&self.cx, &session).await?;
+        rows.iter_mut().for_each(|row| self.look(&mut row.snapshot));
         let mut said = Vec::with_capacity(rows.len());
         for row in &rows {
             said.push(if json { None } else { self.last_said(row).await? });

@@ -1,9 +1,9 @@
 //! A conversation that is kept, turn by turn.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use antiphon::{
-    agent::{Agent, InvocationContext, Voice},
+    agent::{Agent, InvocationContext, Parking, RuntimeLimits, Voice},
     session::{OnHangup, SessionBuilder},
 };
 
@@ -18,6 +18,8 @@ pub struct Kept {
     store: PathBuf,
     from: From,
     on_hangup: OnHangup,
+    heartbeat: Option<Duration>,
+    approve_within: Option<Duration>,
 }
 
 enum From {
@@ -38,7 +40,13 @@ impl Kept {
             HangUp::Abort => OnHangup::Abort,
             HangUp::Detach => OnHangup::Detach,
         };
-        Some(Self { store: arguments.store.clone()?, from, on_hangup })
+        Some(Self {
+            store: arguments.store.clone()?,
+            from,
+            on_hangup,
+            heartbeat: arguments.heartbeat,
+            approve_within: arguments.approve_within,
+        })
     }
 
     /// Has each turn of the session kept.
@@ -50,13 +58,20 @@ impl Kept {
             From::Latest => Some(store.latest(&cx).await?),
             From::Id(id) => Some(store.find(&cx, id).await?),
         };
+        let mut limits = RuntimeLimits::default();
+        if let Some(heartbeat) = self.heartbeat {
+            (limits.heartbeat, limits.stale_after) = (heartbeat, heartbeat * 2);
+        }
+        let mut parking = Parking::default();
+        parking.expires_after = self.approve_within.or(parking.expires_after);
         // The tools are the session's own, and so are the instructions.
         let agent: Agent =
             Agent::custom("talk", |_cx, _responder, runner| async move { Ok(runner.result()) })
                 .voice(Voice::new(""))
                 .shared_store(store.shared())
+                .limits(limits)
                 .build();
-        let builder = builder.agent(&agent).on_hangup(self.on_hangup);
+        let builder = builder.agent(&agent).on_hangup(self.on_hangup).parking(parking);
         Ok(match from {
             Some(from) => builder.resume_snapshot(from.snapshot_id),
             None => builder,
