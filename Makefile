@@ -38,7 +38,7 @@ setup:
 soak:
 	@scripts/setup.sh test
 	PROPTEST_CASES=$${CASES:-20000} KILLS=$${KILLS:-200} SEED=$${SEED:-$$(date +%s)} cargo nextest run --locked --workspace --all-features --no-fail-fast
-	cargo build --release --locked --workspace --all-features --bins --example slow_hook --example text_agent
+	cargo build --release --locked --workspace --all-features --bins --example slow_hook --example text_agent --example resume_by_text
 	.venv/bin/python tests/interop/run.py target/release
 
 # Needs cargo-mutants. Random lives are short here: a change is noticed early or not at all.

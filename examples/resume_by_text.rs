@@ -3,9 +3,9 @@
 //! goes on from what was written.
 //!
 //! `cargo run --example resume_by_text --features offline,sqlite,tools`, and then, for the tree,
-//! `antiphon snapshots history --store resume_by_text.db`.
+//! `antiphon snapshots history --store resume_by_text.db`. Another file may be named.
 
-use std::{error::Error, sync::Arc, time::Duration};
+use std::{env, error::Error, path::PathBuf, sync::Arc, time::Duration};
 
 use antiphon::{
     agent::{
@@ -24,7 +24,8 @@ use tokio::time::interval;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let agent = clerk().await?;
+    let store = env::args_os().nth(1).map_or_else(|| "resume_by_text.db".into(), PathBuf::from);
+    let agent = clerk(SqliteSessionStore::open(&store).await?)?;
     let provider: Arc<dyn LiveProvider> =
         Arc::new(offline::provider(OfflineOptions::default()).await?);
     let cx = InvocationContext::new();
@@ -45,13 +46,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let builder =
         AgentSession::builder(provider).agent(&agent).resume_snapshot(latest.snapshot_id.clone());
     talk(builder.build()?, Said::InWords("say that again")).await?;
-    println!("antiphon snapshots history --store resume_by_text.db");
+    println!("antiphon snapshots history --store {}", store.display());
     Ok(())
 }
 
 /// An agent over a prompt, which can write as well as speak: the offline model understands the
 /// phrases of its tools.
-async fn clerk() -> Result<Agent, Box<dyn Error>> {
+fn clerk(store: SqliteSessionStore) -> Result<Agent, Box<dyn Error>> {
     let schema = json!({
         "type": "object",
         "properties": {"which": {"enum": ["garden", "cellar"]}},
@@ -70,7 +71,7 @@ async fn clerk() -> Result<Agent, Box<dyn Error>> {
         .model(Arc::new(PhraseMatcher::new()))
         .tools(ToolExecutor::new(Arc::new(registry), None))
         .agent("clerk")?
-        .store(SqliteSessionStore::open("resume_by_text.db").await?)
+        .store(store)
         .build();
     Ok(agent)
 }

@@ -2,11 +2,13 @@
 // In helpers too, which the lint does not take for tests; and nobody reads documentation of tests.
 #![allow(clippy::unwrap_used, missing_docs)] // in helpers too, which the lints do not take for tests
 
+mod approvals;
 mod conversation;
 mod files;
 mod idle;
 mod kept;
 mod killed;
+mod left;
 mod program;
 mod realtime;
 mod recorded;

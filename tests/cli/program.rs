@@ -61,9 +61,22 @@ impl Program {
     }
 
     /// Works in the folder of an earlier run.
-    pub fn in_folder_of(mut self, run: Run) -> Self {
-        self.folder = run.folder;
+    pub fn in_folder_of(self, run: Run) -> Self {
+        self.in_folder(run.folder)
+    }
+
+    pub fn in_folder(mut self, folder: TempDir) -> Self {
+        self.folder = folder;
         self
+    }
+
+    /// Runs so many times at once.
+    pub fn run_at_once(self, times: usize) -> (Vec<Output>, TempDir) {
+        let children: Vec<_> = (0..times)
+            .map(|_| self.command().stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+            .collect();
+        let ends = children.into_iter().map(|child| child.wait_with_output().unwrap()).collect();
+        (ends, self.folder)
     }
 
     pub fn args<S: AsRef<str>>(mut self, arguments: impl IntoIterator<Item = S>) -> Self {
@@ -166,11 +179,19 @@ impl Running {
         assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
     }
 
+    /// SIGKILL, where there is such a thing. The program's folder.
+    pub fn kill(mut self) -> TempDir {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        self.folder
+    }
+
     /// What another run in the same folder says.
     #[track_caller]
-    pub fn beside<const N: usize>(&self, arguments: [&str; N]) -> String {
+    pub fn beside<'a>(&self, arguments: impl AsRef<[&'a str]>) -> String {
         let mut other = Command::new(env!("CARGO_BIN_EXE_antiphon"));
-        let output = other.args(arguments).current_dir(self.folder.path()).output().unwrap();
+        let output =
+            other.args(arguments.as_ref()).current_dir(self.folder.path()).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     }

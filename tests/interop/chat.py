@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import signal
 import subprocess
 import threading
@@ -9,6 +10,8 @@ import threading
 from aimock import WEATHER, Mock
 from chat_models import FIXTURES
 from talk import check
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 class Chat:
@@ -166,6 +169,23 @@ class Chat:
         check("sent 200 euros to alice" not in said[0].stdout, said[0].stdout)
         check("sent 200 euros to alice" in said[1].stdout, said[1].stdout)
         check("sent 5 euros to bob" in said[1].stdout, said[1].stdout)
+
+    def a_voice_conversation_goes_on_in_writing_and_forks(self, folder):
+        """The example, and the tree that it leaves."""
+        store = folder / "talk.db"
+        command = [self.binary.parent / "examples" / "resume_by_text", store]
+        done = subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+        )
+        check(done.returncode == 0, done.stderr)
+        check("The garden door is open." in done.stdout, done.stdout)
+        check(done.stdout.count("10 miles are 16.09 kilometers.") == 2, done.stdout)
+        rows = self._snapshots("history", store)
+        ids = [row["snapshotId"] for row in rows]
+        parents = [row.get("parentId") for row in rows]
+        check(len(ids) == 4 and parents == [None, ids[0], ids[0], ids[2]], str(rows))
+        tree = self._antiphon("snapshots", "history", "--store", store).stdout
+        check(all(tree.count(name) == 1 for name in ids), tree)
 
     def chat_names_what_is_wrong(self, folder):
         broken = folder / "tools.json"

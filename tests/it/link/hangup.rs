@@ -7,6 +7,7 @@ use antiphon::{
     },
     live::ReplyOutcome,
     session::*,
+    types::ToolDefinition,
 };
 use serde_json::json;
 
@@ -178,6 +179,35 @@ async fn with_nothing_under_way_hanging_up_leaves_nothing_behind() {
     assert!(!events.iter().any(is_detached), "{events:?}");
     let latest = agent.get_latest_snapshot(&cx(), "s").await.unwrap();
     assert_eq!(latest.snapshot_id, row.snapshot_id);
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_that_the_host_answers_are_refused_at_once_when_it_is_gone() {
+    let agent = plain();
+    let setup = Setup::new()
+        .build(|builder| builder.agent(&agent).on_hangup(OnHangup::Detach))
+        .config(|config| config.host_tool(ToolDefinition::new("mine", "the host's")));
+    let mut rig = setup.start().await;
+    rig.user_says("u1", "Ask them.").calls_tool("r1", "c1", "mine", "{}");
+    rig.until(|kind| matches!(kind, EventKind::HostToolCall { .. })).await;
+    rig.session.stop();
+    let id = detached(&rig.until(is_detached).await);
+    let refused = |outputs: Vec<antiphon::types::ToolResponse>| {
+        assert_eq!(outputs.len(), 1);
+        let text = outputs[0].response["error"].as_str().unwrap().to_owned();
+        assert!(text.contains("hung up"), "{text}");
+    };
+    refused(rig.outputs().await);
+    // Neither is one that comes now offered to anybody.
+    rig.calls_tool("r2", "c2", "mine", "{}");
+    refused(rig.outputs().await);
+    rig.says("r3", "They are gone.", 500);
+    let (events, _) = rig.end().await;
+    assert!(!events.iter().any(|kind| matches!(kind, EventKind::HostToolCall { .. })));
+    let row = agent.get_snapshot(&cx(), id).await.unwrap();
+    assert_eq!(row.status(), SnapshotStatus::Completed);
+    let outputs = lines(&row).into_iter().filter(|line| line.starts_with("tool: !mine")).count();
+    assert_eq!(outputs, 2, "{:?}", lines(&row));
 }
 
 #[tokio::test(start_paused = true)]

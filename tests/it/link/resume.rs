@@ -1,9 +1,13 @@
 //! Going on from what was said before.
 
 use antiphon::{
-    agent::{AgentInit, Invoke, Prompt, PromptAgent},
+    agent::{
+        AgentInit, Invoke, Prompt, PromptAgent,
+        ledger::{CallChange, CallRecord},
+    },
     live::{HistoryItem, HistoryRole},
     session::*,
+    types::{JsonObject, ToolCall},
 };
 use antiphon_testkit::{ScriptedModel, ScriptedProvider};
 use serde_json::json;
@@ -269,4 +273,23 @@ async fn what_is_left_out_is_told_in_short_where_the_host_can_say_it() {
     let mut rig = linked(&agent, |builder| builder.resume("s").summarizer(Sums::Panics)).await;
     let events = rig.now().await;
     assert_eq!(resumed(&events).unwrap().restored, Restored::Full);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_goes_on_from_a_first_turn_that_was_killed_is_told_of_its_call() {
+    let store = Arc::new(InMemorySessionStore::new());
+    let agent = speaking(store.clone(), Arc::default());
+    let call = ToolCall { id: "c1".into(), name: "pay".into(), args: JsonObject::new() };
+    let record = CallRecord::new("k1", "s", &call, jiff::Timestamp::now());
+    let write = |_: Option<&CallRecord>| Ok(CallChange::Write(Box::new(record.clone())));
+    store.call_ledger().unwrap().save_call(&cx(), "k1", &write).await.unwrap();
+    let mut rig = linked(&agent, |builder| builder.resume("s")).await;
+    let history = rig.provider.requests()[0].history.clone();
+    let [HistoryItem::Tool { response, .. }] = &history[..] else { panic!("{history:?}") };
+    assert!(response["error"].as_str().unwrap().contains("not known"), "{response:?}");
+    let events = rig.until(|kind| matches!(kind, EventKind::SessionResumed(_))).await;
+    let Some(EventKind::SessionResumed(resumed)) = events.last() else { panic!() };
+    assert_eq!((&resumed.snapshot_id, &resumed.unknown_calls[..]), (&None, &["c1".into()][..]));
+    let row = rig.turn(&agent, "Is it paid?", "I cannot say.").await;
+    assert!(lines(&row)[1].contains("not known"), "{:?}", lines(&row));
 }

@@ -6,9 +6,10 @@ use std::{
 };
 
 use antiphon::{
-    agent::{OnStoreStall, RuntimeLimits},
+    agent::{FuncTool, OnStoreStall, RuntimeLimits, ToolRegistry, types::JsonObject},
     session::*,
 };
+use serde_json::json;
 
 use super::*;
 use crate::rig::*;
@@ -107,6 +108,42 @@ async fn large_turns_reach_the_bound_before_many_do_and_the_next_commit_has_all(
     }
     let last = rig.turn(&agent, "Short.", "Shorter.").await;
     assert_eq!(lines(&last).len(), 12);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_that_finds_no_place_keeps_what_its_tools_changed_for_the_next() {
+    let store = SlowStore::new(0);
+    let mut limits = RuntimeLimits::default();
+    (limits.unwritten_turns, limits.store) = (1_000, Duration::from_secs(36_000));
+    let visit = FuncTool::new("visit", "Visits.", None, |cx, _args| async move {
+        let session = cx.invocation.session_access().unwrap();
+        session.update_custom_json(&mut |state| state["visits"] = json!(1)).unwrap();
+        Ok(JsonObject::new())
+    });
+    let registry = ToolRegistry::new();
+    registry.must_register(visit);
+    let agent = limited(store.clone(), Arc::new(registry), limits);
+    let mut rig = linked(&agent, |builder| builder).await;
+    // One is being written, and 128 wait behind it.
+    assert_eq!(talk(&mut rig, 129, "Again.").await, []);
+    rig.user_says("v", "Visit me.").calls_tool("v1", "c1", "visit", "{}");
+    rig.settle().await;
+    rig.says("v2", "I was there.", 100);
+    rig.speaker_catches_up().await;
+    let told = rig.until(is_committed).await;
+    assert!(why(told.last().unwrap()).contains("128 turns wait"), "{:?}", told.last());
+
+    store.writes.add_permits(1_000);
+    for _ in 0..129 {
+        let row = rig.committed(&agent).await;
+        assert_eq!(row.state.unwrap().custom, None, "not before its turn");
+    }
+    let row = rig.turn(&agent, "And now?", "Still.").await;
+    assert_eq!(row.state.as_ref().unwrap().custom, Some(json!({ "visits": 1 })));
+    let lines = lines(&row);
+    assert_eq!(lines.len(), 129 * 2 + 4 + 2);
+    let visited = ["user: Visit me.", "model: ?visit {}", "tool: !visit {}", "model: I was there."];
+    assert_eq!(lines[258..262], visited);
 }
 
 #[tokio::test(start_paused = true)]

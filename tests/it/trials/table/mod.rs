@@ -3,6 +3,7 @@
 
 #[cfg(feature = "cascade")]
 mod house;
+mod people;
 mod script;
 mod trials;
 mod wire;
@@ -54,6 +55,7 @@ struct Stage {
     quick: ToolLatch,
     /// The rate of the user's audio, as the provider takes it.
     rate_hz: u32,
+    desk: people::Desk,
 }
 
 /// The tool `slow`, which an interruption may end.
@@ -105,11 +107,13 @@ impl Stage {
         (prices.input_audio, prices.cached_audio) = (Cost::new(32.0), Cost::new(0.4));
         prices.output_audio = Cost::new(64.0);
         limits.prices = Some(prices);
+        let (desk, builder) = people::Desk::open(trial.setup.people, builder).await;
         let session = builder.limits(limits).build().unwrap();
         let events = session.events();
         let idle = IdleConfig::new(trial.setup.remind.map(std::time::Duration::from_secs), None);
         session.start(config, idle).await.unwrap();
-        Self { session, events, speaker, slow: slow_latch, quick: quick_latch, rate_hz }
+        let (slow, quick) = (slow_latch, quick_latch);
+        Self { session, events, speaker, slow, quick, rate_hz, desk }
     }
 
     /// Lets everything that can happen now happen.
@@ -141,6 +145,7 @@ impl Stage {
             Do::Release => self.slow.release(1),
             Do::Sound(ms) => self.sound(*ms).await,
             Do::Reconnect => self.session.reconnect().unwrap(),
+            Do::Approve { changed } => self.desk.approve(&self.session, *changed).await,
             _ => {}
         }
         self.settle().await;
@@ -158,6 +163,7 @@ impl Stage {
             ran: ran.map(|(id, _)| id.to_string()).collect(),
             state: self.session.state(),
             stats: self.session.stats(),
+            decided: self.desk.decided(),
             ..Seen::default()
         }
     }

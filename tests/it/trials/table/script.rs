@@ -3,6 +3,8 @@
 use antiphon::{agent::OnInterruption, session::*};
 use antiphon_testkit::openai::Step;
 
+use super::people::People;
+
 /// One step of a trial. Replies are counted from 1 as they begin, and what belongs to a reply is the
 /// newest one's; the user's utterances likewise.
 #[derive(Clone, Copy, Debug)]
@@ -62,6 +64,8 @@ pub enum Do {
     PlayAll,
     /// The tool `slow` finishes.
     Release,
+    /// Somebody approves the call that waits; with arguments that were not shown, or as it is.
+    Approve { changed: bool },
 }
 
 impl Do {
@@ -91,6 +95,8 @@ pub struct Seen {
     pub uplink_ms: usize,
     /// Connections that the provider saw.
     pub connections: u32,
+    /// What those were told who approved.
+    pub decided: Vec<String>,
     pub state: SessionState,
     pub stats: SessionStats,
 }
@@ -224,6 +230,8 @@ pub struct Setup {
     pub hosts: bool,
     /// The session is over at the end.
     pub ends: bool,
+    /// Who else there is.
+    pub people: People,
 }
 
 impl Setup {
@@ -234,6 +242,7 @@ impl Setup {
         denies: false,
         hosts: false,
         ends: false,
+        people: People::Nobody,
     };
     pub const JUDGED: Self = Self { judged: true, ..Self::PLAIN };
 }

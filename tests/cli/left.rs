@@ -1,0 +1,61 @@
+//! A conversation that is killed while it works for a caller who hung up.
+#![cfg(unix)]
+
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::program::Program;
+
+/// A tool that runs until it may end.
+const SLOW: &str = r#"[{
+    "name": "bake",
+    "description": "Bakes a cake.",
+    "phrases": ["bake a cake"],
+    "answer": "The cake is done.",
+    "command": ["sh", "-c", "until test -e done; do sleep 0.05; done; echo '{}'"],
+    "timeout_ms": 60000
+}]"#;
+/// How long a program may take for what it is waited for.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[test]
+fn its_snapshot_is_shown_as_expired_within_the_configured_time() {
+    let arguments = ["talk", "--events", "json", "--output", "none", "--text", "bake a cake"];
+    let mut running = Program::new(arguments)
+        .args(["--store", "turns.db", "--on-hangup", "detach", "--heartbeat", "500ms"])
+        .args(["--tools", "tools.json"])
+        .file("tools.json", SLOW)
+        .spawn();
+    running.event("tool_call");
+    running.interrupt();
+    let detached = running.event("detached");
+    let id = detached["snapshot_id"].as_str().unwrap().to_owned();
+    let show = ["snapshots", "show", &*id, "--json", "--store", "turns.db"];
+    let row: Value = serde_json::from_str(&running.beside(show)).unwrap();
+    assert_eq!(row["status"], "pending");
+
+    let mut folder = running.kill();
+    // The tool outlives its caller.
+    std::fs::write(folder.path().join("done"), "").unwrap();
+    let began = Instant::now();
+    loop {
+        let run = Program::new(show).args(["--stale-after", "1s"]).in_folder(folder).run().ok();
+        folder = run.folder;
+        let row: Value = serde_json::from_str(&run.stdout).unwrap();
+        if row["status"] == "expired" {
+            break;
+        }
+        assert_eq!(row["status"], "pending");
+        assert!(began.elapsed() < PATIENCE, "{row}");
+    }
+    for command in ["list", "history"] {
+        let run =
+            Program::new(["snapshots", command, "--store", "turns.db", "--stale-after", "1s"])
+                .in_folder(folder)
+                .run()
+                .ok();
+        assert!(run.stdout.contains(" expired"), "{}", run.stdout);
+        folder = run.folder;
+    }
+}
