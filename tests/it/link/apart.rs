@@ -13,7 +13,6 @@ use super::{
     approvals::{ask, asking, goes_on, is_settled, parks},
     *,
 };
-use crate::rig::*;
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_approved_while_the_agent_speaks_does_not_wait_in_the_history() {
