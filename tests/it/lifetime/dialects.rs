@@ -9,21 +9,11 @@ use antiphon::{
 use antiphon_testkit::openai::{Fault, Pace, Reply, Rule, Script, Side, Step};
 use serde_json::{Value, json};
 
-use super::{Continuity, is_restored, restored};
+use super::{Continuity, is_restored, murmur, restored};
 use crate::{
     rig::{MS, SECOND, agent_messages},
     wire::rig::{Setup, Wire, start},
 };
-
-/// Sound that no detector takes for a voice, and of which no two pieces are the same.
-fn murmur(samples: usize) -> Vec<i16> {
-    let mut state = 7u32;
-    let next = |_| {
-        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        (state >> 24) as i16 - 128
-    };
-    (0..samples).map(next).collect()
-}
 
 /// Frames of 20 ms of eight seconds of it, at the rate of the dialect.
 fn recording(facts: &Facts) -> (Vec<i16>, Vec<AudioFrame>) {

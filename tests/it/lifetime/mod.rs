@@ -3,6 +3,8 @@
 #[cfg(feature = "openai")]
 mod dialects;
 mod failover;
+#[cfg(feature = "gemini")]
+mod gemini;
 mod hand_off;
 mod rotation;
 mod stalls;
@@ -36,6 +38,17 @@ fn restored(events: &[EventKind]) -> Vec<(Continuity, u64)> {
 
 fn is_restored(kind: &EventKind) -> bool {
     matches!(kind, EventKind::StateRestored { .. })
+}
+
+/// Sound that no detector takes for a voice, and of which no two pieces are the same.
+#[cfg(any(feature = "gemini", feature = "openai"))]
+fn murmur(samples: usize) -> Vec<i16> {
+    let mut state = 7u32;
+    let next = |_| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 24) as i16 - 128
+    };
+    (0..samples).map(next).collect()
 }
 
 fn names(commands: &[LiveCommand]) -> Vec<&'static str> {
