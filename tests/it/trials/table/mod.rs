@@ -1,6 +1,8 @@
 //! One table of trials, each a script of frames with times, run over every line that can show it:
-//! OpenAI's words, those of its dialects, and a cascade of recogniser, model and synthesiser.
+//! OpenAI's words, those of its dialects, Gemini's, and a cascade of recogniser, model and synthesiser.
 
+#[cfg(feature = "gemini")]
+mod gemini;
 #[cfg(feature = "cascade")]
 mod house;
 mod people;
@@ -41,6 +43,8 @@ fn lines() -> Vec<Box<dyn Line>> {
     for dialect in Dialect::ALL {
         lines.push(Box::new(wire::Wire(dialect)));
     }
+    #[cfg(feature = "gemini")]
+    lines.push(Box::new(gemini::Gemini));
     #[cfg(feature = "cascade")]
     lines.push(Box::new(house::House));
     lines

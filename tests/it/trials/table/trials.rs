@@ -17,6 +17,21 @@ const NO_JUDGE: (&str, &str) = ("qwen", "it answers every turn of the user by it
 const NO_CONNECTION: (&str, &str) = ("house", "it has no connection that could end");
 const NO_UNASKED: (&str, &str) = ("house", "it begins no reply that nobody asked for");
 
+const REFUSES_NOTHING: (&str, &str) = ("gemini", "a server that refuses something hangs up");
+const ITS_ONE_ITEM: (&str, &str) = ("gemini", "its replies have one item of audio each");
+const CUTS_ITSELF: (&str, &str) =
+    ("gemini", "its server reckons by itself what was heard, and takes no cut");
+const NO_CANCELLING: (&str, &str) = ("gemini", "its wire has no word for cancelling");
+const NOT_JUDGED: (&str, &str) =
+    ("gemini", "it interrupts and answers by itself, so that speech cannot be judged");
+const RUNS_AT_ONCE: (&str, &str) =
+    ("gemini", "the model waits for its calls, so they run as soon as they come");
+const NAMES_NO_REPLY: (&str, &str) =
+    ("gemini", "nothing names replies there: what comes after the end of one is another");
+const OBJECTS: (&str, &str) = ("gemini", "arguments are objects on its wire");
+const TEN_MINUTES: (&str, &str) =
+    ("gemini", "its connections last ten minutes: see this trial in lifetime/gemini.rs");
+
 /// The user asks, and a reply of some seconds begins; all at their usual times.
 macro_rules! asked {
     ($($rest:expr),* $(,)?) => {
@@ -57,7 +72,7 @@ pub const TRIALS: [Trial; 36] = [
             // One request, and at most one more for the one that the server refused.
             assert!((1..=2).contains(&seen.creates()));
         },
-        not: &[NO_REFUSALS],
+        not: &[NO_REFUSALS, REFUSES_NOTHING],
     },
     Trial {
         name: "a02_texts_wait_for_the_active_reply",
@@ -131,7 +146,7 @@ pub const TRIALS: [Trial; 36] = [
             assert!(cancel < create);
             assert_eq!(seen.cancels(), 1);
         },
-        not: &[],
+        not: &[NO_CANCELLING],
     },
     Trial {
         name: "b01_a_cut_is_never_beyond_what_came",
@@ -164,7 +179,7 @@ pub const TRIALS: [Trial; 36] = [
         ],
         setup: Setup::PLAIN,
         holds: |seen| assert_eq!(seen.truncations(), [("second", 300)]),
-        not: &[ONE_ITEM, NO_CUTS[0], NO_CUTS[1]],
+        not: &[ONE_ITEM, NO_CUTS[0], NO_CUTS[1], ITS_ONE_ITEM],
     },
     Trial {
         name: "b07_later_items_are_cut_at_nothing",
@@ -182,7 +197,7 @@ pub const TRIALS: [Trial; 36] = [
             assert_eq!(seen.truncations(), [("second", 400), ("third", 0)]);
             assert_eq!((seen.heard_ms, seen.queued_ms), (1_400, 0));
         },
-        not: &[ONE_ITEM, NO_CUTS[0], NO_CUTS[1]],
+        not: &[ONE_ITEM, NO_CUTS[0], NO_CUTS[1], ITS_ONE_ITEM],
     },
     Trial {
         name: "b08_the_heard_part_is_kept",
@@ -203,7 +218,7 @@ pub const TRIALS: [Trial; 36] = [
             assert_eq!(seen.truncations().len(), 1);
             assert_eq!(seen.truncations()[0].1, 600);
         },
-        not: &NO_CUTS,
+        not: &[NO_CUTS[0], NO_CUTS[1], CUTS_ITSELF],
     },
     Trial {
         name: "b12_a_provider_that_stopped_itself_is_not_told_to",
@@ -227,7 +242,7 @@ pub const TRIALS: [Trial; 36] = [
             assert_eq!(seen.truncations().len(), 1);
             assert_eq!(seen.heard_ms, 700);
         },
-        not: &NO_CUTS,
+        not: &[NO_CUTS[0], NO_CUTS[1], CUTS_ITSELF],
     },
     Trial {
         name: "b15_the_reply_after_an_interruption_is_heard_whole",
@@ -263,7 +278,7 @@ pub const TRIALS: [Trial; 36] = [
         ],
         setup: Setup::PLAIN,
         holds: |seen| assert_eq!((seen.heard_ms, seen.queued_ms), (0, 0)),
-        not: &[],
+        not: &[NAMES_NO_REPLY],
     },
     Trial {
         name: "c01_a_noise_resumes_at_the_same_sample",
@@ -286,7 +301,7 @@ pub const TRIALS: [Trial; 36] = [
             assert_eq!(seen.heard_ms, 1_500);
             assert_eq!(seen.creates(), 1, "only the question is answered");
         },
-        not: &[NO_JUDGE],
+        not: &[NO_JUDGE, NOT_JUDGED],
     },
     Trial {
         name: "c03_a_backchannel_is_no_turn",
@@ -306,7 +321,7 @@ pub const TRIALS: [Trial; 36] = [
             assert_eq!(seen.users(), ["Tell me"]);
             assert_eq!((seen.heard_ms, seen.creates()), (1_500, 1));
         },
-        not: &[NO_JUDGE],
+        not: &[NO_JUDGE, NOT_JUDGED],
     },
     Trial {
         name: "c07_speech_within_a_tool_does_not_bring_the_reminder",
@@ -406,7 +421,7 @@ pub const TRIALS: [Trial; 36] = [
             assert!(seen.outputs().iter().all(|(_, good)| !good));
             assert!(seen.told(|kind| matches!(kind, EventKind::TurnFinished { .. })) > 0);
         },
-        not: &[],
+        not: &[RUNS_AT_ONCE],
     },
     Trial {
         name: "d05_a_call_that_an_interruption_overtakes_never_starts",
@@ -422,14 +437,14 @@ pub const TRIALS: [Trial; 36] = [
             assert_eq!(seen.ran, Vec::<String>::new());
             assert!(seen.outputs().len() <= 1);
         },
-        not: &[],
+        not: &[RUNS_AT_ONCE],
     },
     Trial {
         name: "d07_a_call_of_a_reply_that_was_stopped_does_not_run",
         script: asked![(1_600, Call("c1", "quick", "{}")), (1_620, Interrupt), (1_650, Cancelled),],
         setup: Setup::PLAIN,
         holds: |seen| assert_eq!(seen.ran, Vec::<String>::new()),
-        not: &[],
+        not: &[RUNS_AT_ONCE],
     },
     Trial {
         name: "d08_broken_arguments_run_nothing",
@@ -439,7 +454,7 @@ pub const TRIALS: [Trial; 36] = [
             assert_eq!(seen.ran, Vec::<String>::new());
             assert_eq!(seen.outputs(), [("c1", false)]);
         },
-        not: &[],
+        not: &[OBJECTS],
     },
     Trial {
         name: "d09_a_tool_that_panics_is_answered_for",
@@ -466,7 +481,7 @@ pub const TRIALS: [Trial; 36] = [
             });
             assert_eq!(failures, 1);
         },
-        not: &[NO_REFUSALS],
+        not: &[NO_REFUSALS, REFUSES_NOTHING],
     },
     Trial {
         name: "d17_an_output_beyond_all_bounds_is_cut_and_the_talk_goes_on",
@@ -624,7 +639,7 @@ pub const TRIALS: [Trial; 36] = [
             assert_eq!(seen.messages(), [("Yes.".into(), false), ("Sure.".into(), false)]);
             assert_eq!(seen.told(is_error), 0);
         },
-        not: &[NO_CONNECTION],
+        not: &[NO_CONNECTION, TEN_MINUTES],
     },
     Trial {
         name: "h02_words_that_come_late_stand_before_the_reply",
