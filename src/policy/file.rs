@@ -47,7 +47,7 @@ use crate::json_file::{FileError, JsonFile, UniqueKeys};
 /// * `kind: "rules"` has the `default` and `rules` of a [`RulePolicy`]; its `id` is `rules`.
 /// * `zone`: `UTC`, a name of the time zone database, or a POSIX one.
 ///
-/// A file that has `rules` at its top, as a [`RulePolicy`] does, is that one policy.
+/// A file that has `default` or `rules` at its top, as a [`RulePolicy`] does, is that one policy.
 #[derive(Clone)]
 pub struct PolicyFile {
     policies: Vec<Arc<dyn Policy>>,
@@ -113,7 +113,7 @@ impl PolicyFile {
             durable: Vec::new(),
             patterns: Vec::new(),
         };
-        if file.parse::<Top<'_>>().is_ok_and(|top| top.rules.is_some()) {
+        if file.parse::<Top<'_>>().is_ok_and(|top| top.is_rules()) {
             let rules = RulePolicy::from_json(file)?;
             this.patterns.extend(rules.patterns().cloned());
             this.policies.push(Arc::new(rules));
@@ -228,7 +228,15 @@ impl std::fmt::Debug for PolicyFile {
 #[derive(Deserialize)]
 struct Top<'a> {
     #[serde(borrow)]
+    default: Option<&'a RawValue>,
+    #[serde(borrow)]
     rules: Option<&'a RawValue>,
+}
+
+impl Top<'_> {
+    fn is_rules(&self) -> bool {
+        self.default.is_some() || self.rules.is_some()
+    }
 }
 
 #[derive(Deserialize)]

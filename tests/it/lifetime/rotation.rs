@@ -428,11 +428,13 @@ async fn a_handle_that_the_provider_hangs_up_on_is_given_up_for_the_history() {
     let internal = || LiveError::Closed { code: 1011, reason: "Internal error".into() };
     let invalid = || LiveError::InvalidConfig("close 1007: invalid argument".into());
     let down = || LiveError::Transport("down".into());
-    for (refusals, by_handle) in [
-        (vec![internal(), internal()], 2),
-        (vec![invalid()], 1),
+    for (refusals, by_handle, at_last) in [
+        (vec![internal(), internal(), internal(), internal()], 4, false),
+        // The server takes the connection before for open still.
+        (vec![internal(), internal(), internal()], 4, true),
+        (vec![invalid()], 1, false),
         // This says nothing of the handle.
-        (vec![down(), down(), down()], 4),
+        (vec![down(), down(), down()], 4, true),
     ] {
         let mut rig = start().await;
         rig.whole_turn("Hello", "Hi.").await;
@@ -447,7 +449,7 @@ async fn a_handle_that_the_provider_hangs_up_on_is_given_up_for_the_history() {
         let resumed = requests.iter().filter(|request| request.resume.is_some()).count();
         assert_eq!(resumed, by_handle);
         let last = requests.last().unwrap();
-        assert_eq!((last.resume.is_some(), last.history.len()), (by_handle == 4, 2));
+        assert_eq!((last.resume.is_some(), last.history.len()), (at_last, 2));
         rig.whole_turn("Still there?", "Yes.").await;
     }
 }

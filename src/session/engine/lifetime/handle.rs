@@ -6,6 +6,10 @@ use antiphon_live::{LiveError, Resumption};
 
 use crate::session::engine::timers::at;
 
+/// How often a provider may hang up on it. More than once: a server may take the connection before for
+/// open still, and then refuses who comes by its handle.
+const REFUSALS: u32 = 4;
+
 /// The newest handle, and whether it holds all of the conversation.
 #[derive(Debug, Default)]
 pub(crate) struct Handle {
@@ -75,7 +79,7 @@ impl Handle {
             LiveError::Unauthorized(_) | LiveError::MissingApiKey { .. } => false,
             LiveError::Closed { .. } if error.is_recoverable() => {
                 self.refused += 1;
-                self.refused > 1
+                self.refused >= REFUSALS
             }
             _ => !error.is_recoverable(),
         }
