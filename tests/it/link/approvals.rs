@@ -24,7 +24,7 @@ use super::*;
 use crate::rig::*;
 
 /// An agent whose tool `pay` a person decides over.
-fn asking() -> (Agent, Arc<InMemorySessionStore>, ToolLatch) {
+pub(super) fn asking() -> (Agent, Arc<InMemorySessionStore>, ToolLatch) {
     let (tool, latch) = LatchedTool::open("pay", ToolPlan::Succeed);
     let registry = ToolRegistry::new();
     registry.must_register(tool);
@@ -32,13 +32,13 @@ fn asking() -> (Agent, Arc<InMemorySessionStore>, ToolLatch) {
     (speaking(store.clone(), Arc::new(registry)), store, latch)
 }
 
-fn ask(builder: SessionBuilder) -> SessionBuilder {
+pub(super) fn ask(builder: SessionBuilder) -> SessionBuilder {
     let asks = policy(|_| Verdict::Ask { reason: "money".into() });
     builder.resume("s").authorize(asks)
 }
 
 /// The user asks, the model calls, and the call is parked. The key.
-async fn parks(rig: &mut Rig) -> Arc<str> {
+pub(super) async fn parks(rig: &mut Rig) -> Arc<str> {
     rig.user_says("u1", "Pay.").calls_tool("r1", "c1", "pay", r#"{"amount": 5}"#);
     let events = rig.until(|kind| matches!(kind, EventKind::ToolResult { .. })).await;
     let requested = events.iter().find_map(|kind| match kind {
@@ -54,7 +54,7 @@ async fn parks(rig: &mut Rig) -> Arc<str> {
 }
 
 /// What the agent says after that, and the snapshot.
-async fn goes_on(rig: &mut Rig, agent: &Agent) -> SessionSnapshot {
+pub(super) async fn goes_on(rig: &mut Rig, agent: &Agent) -> SessionSnapshot {
     let commands = rig.commands().await;
     let asked = commands.iter().find_map(|command| match command {
         LiveCommand::CreateReply { request, .. } => Some(*request),
@@ -68,7 +68,7 @@ async fn goes_on(rig: &mut Rig, agent: &Agent) -> SessionSnapshot {
     rig.committed(agent).await
 }
 
-fn is_settled(kind: &EventKind) -> bool {
+pub(super) fn is_settled(kind: &EventKind) -> bool {
     matches!(kind, EventKind::ApprovalSettled { .. })
 }
 

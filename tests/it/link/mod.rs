@@ -1,5 +1,6 @@
 //! Voice turns as turns of an agent, over a store in memory.
 
+mod apart;
 mod approvals;
 mod building;
 mod commits;

@@ -1,0 +1,103 @@
+//! Calls that wait for a person, where more than one session, branch or agent is about.
+
+use antiphon::{
+    agent::{
+        AgentFinishReason, FuncTool, InMemorySessionStore, SessionStore, ToolContext, ToolRegistry,
+        approval::Answer, types::JsonObject,
+    },
+    session::*,
+};
+use serde_json::json;
+
+use super::{
+    approvals::{ask, asking, goes_on, is_settled, parks},
+    *,
+};
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_approved_while_the_agent_speaks_does_not_wait_in_the_history() {
+    let (agent, _, latch) = asking();
+    let mut rig = linked(&agent, ask).await;
+    let key = parks(&mut rig).await;
+    rig.session.approve(&key, Answer::new()).await.unwrap();
+    rig.until(is_settled).await;
+    let row = goes_on(&mut rig, &agent).await;
+    assert_eq!(latch.calls().len(), 1);
+    assert_eq!(row.finish_reason, Some(AgentFinishReason::Stop));
+    let told = lines(&row);
+    let waits = told.iter().position(|line| line.contains("waiting_for_approval")).unwrap();
+    let done = told.iter().rposition(|line| line.starts_with("tool: !pay")).unwrap();
+    assert!(waits < done, "{told:#?}");
+    let last = row.state.unwrap().messages.last().unwrap().clone();
+    assert!(!last.content[0].is_interrupt());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_of_another_session_runs_outside_of_this_one() {
+    let seen: Arc<std::sync::Mutex<Vec<(Arc<str>, bool)>>> = Arc::default();
+    let noted = seen.clone();
+    let schema = json!({ "type": "object" });
+    let tool = FuncTool::new("pay", "Pays.", schema, move |cx: ToolContext, _| {
+        let inside = cx.invocation.session_access().is_some();
+        noted.lock().unwrap().push((cx.session_id.clone(), inside));
+        async move { Ok(JsonObject::from_iter([("paid".to_owned(), json!(5))])) }
+    });
+    let registry = ToolRegistry::new();
+    registry.must_register(tool);
+    let store: Arc<dyn SessionStore> = Arc::new(InMemorySessionStore::new());
+    let agent = speaking(store, Arc::new(registry));
+    let mut caller = linked(&agent, ask).await;
+    let key = parks(&mut caller).await;
+    goes_on(&mut caller, &agent).await;
+    caller.session.stop();
+    caller.end().await;
+
+    let other = linked(&agent, |builder| ask(builder).resume("other")).await;
+    let done = other.session.approve(&key, Answer::new()).await.unwrap();
+    assert_eq!(*done.session_id, *"s");
+    assert_eq!(*seen.lock().unwrap(), [(Arc::from("s"), false)]);
+    // The history of the session that asked for it tells of it, and this one's does not.
+    let tip = agent.get_latest_snapshot(&cx(), "s").await.unwrap();
+    assert!(lines(&tip).last().unwrap().contains("paid"), "{:#?}", lines(&tip));
+    assert!(agent.get_latest_snapshot(&cx(), "other").await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_hand_off_a_call_runs_with_the_tools_of_who_asked_for_it() {
+    let (agent, _, latch) = asking();
+    let others = ToolRegistry::new();
+    let (tool, other_latch) =
+        antiphon_testkit::LatchedTool::open("pay", antiphon_testkit::ToolPlan::Succeed);
+    others.must_register(tool);
+    let accountant: Agent = Agent::custom("accountant", |_cx, _responder, _runner| async move {
+        panic!("a speech model is in its place")
+    })
+    .voice(Voice::new("You are the accountant.").tools(ToolExecutor::new(Arc::new(others), None)))
+    .store(InMemorySessionStore::new())
+    .build();
+    let mut rig = linked(&agent, ask).await;
+    let key = parks(&mut rig).await;
+    goes_on(&mut rig, &agent).await;
+    rig.session.hand_off(&SessionAgent::of(&accountant).unwrap()).unwrap();
+    rig.until(|kind| matches!(kind, EventKind::HandedOff { .. })).await;
+    let done = rig.session.approve(&key, Answer::new()).await.unwrap();
+    assert_eq!(done.tool, "pay".into());
+    assert_eq!((latch.calls().len(), other_latch.calls().len()), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_branch_leaves_the_call_of_another_one_alone() {
+    let (agent, _, latch) = asking();
+    let mut rig = linked(&agent, ask).await;
+    let root = rig.turn(&agent, "Hello.", "Hi.").await.snapshot_id;
+    let key = parks(&mut rig).await;
+    goes_on(&mut rig, &agent).await;
+    rig.session.stop();
+    rig.end().await;
+
+    let mut branch = linked(&agent, |builder| ask(builder).resume_snapshot(root)).await;
+    branch.session.approve(&key, Answer::new()).await.unwrap();
+    assert_eq!(latch.calls().len(), 1);
+    let row = branch.turn(&agent, "And now?", "Nothing.").await;
+    assert!(!lines(&row).iter().any(|line| line.contains("pay")), "{:#?}", lines(&row));
+}
