@@ -34,12 +34,12 @@ async fn a_call_that_is_approved_while_the_agent_speaks_does_not_wait_in_the_his
 
 #[tokio::test(start_paused = true)]
 async fn a_call_of_another_session_runs_outside_of_this_one() {
-    let seen: Arc<std::sync::Mutex<Vec<(Arc<str>, bool)>>> = Arc::default();
+    let seen: Arc<std::sync::Mutex<Vec<String>>> = Arc::default();
     let noted = seen.clone();
     let schema = json!({ "type": "object" });
     let tool = FuncTool::new("pay", "Pays.", schema, move |cx: ToolContext, _| {
         let inside = cx.invocation.session_access().is_some();
-        noted.lock().unwrap().push((cx.session_id.clone(), inside));
+        noted.lock().unwrap().push(format!("{} {inside}", cx.session_id));
         async move { Ok(JsonObject::from_iter([("paid".to_owned(), json!(5))])) }
     });
     let registry = ToolRegistry::new();
@@ -55,7 +55,7 @@ async fn a_call_of_another_session_runs_outside_of_this_one() {
     let other = linked(&agent, |builder| ask(builder).resume("other")).await;
     let done = other.session.approve(&key, Answer::new()).await.unwrap();
     assert_eq!(*done.session_id, *"s");
-    assert_eq!(*seen.lock().unwrap(), [(Arc::from("s"), false)]);
+    assert_eq!(*seen.lock().unwrap(), ["s false"]);
     // The history of the session that asked for it tells of it, and this one's does not.
     let tip = agent.get_latest_snapshot(&cx(), "s").await.unwrap();
     assert!(lines(&tip).last().unwrap().contains("paid"), "{:#?}", lines(&tip));
