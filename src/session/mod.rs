@@ -37,7 +37,9 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use antiphon_agent::{Authorizer, ExecutorLimits, Memory, MemoryError, ToolExecutor, ToolRegistry};
+use antiphon_agent::{
+    Authorizer, ExecutorLimits, Memory, MemoryError, ToolExecutor, ToolRegistry, cut_output,
+};
 use antiphon_live::{
     ActivityHandling, Capabilities, LiveCommand, LiveConfig, LiveError, LiveProvider, VoiceActivity,
 };
@@ -423,7 +425,14 @@ impl AgentSession {
     /// provider did not take. One with `will_continue` `Some(true)` is
     /// sent and more may follow. For a call that does not wait an [`EventKind::Error`] of the kind
     /// `tool` is told.
-    pub fn send_tool_response(&self, response: ToolResponse) -> Result<(), SendError> {
+    ///
+    /// An output with more than [`Capabilities::tool_output_bytes`] is cut and marked as that of a tool
+    /// is; [`AgentSession::whole_output`] gives all of it.
+    pub fn send_tool_response(&self, mut response: ToolResponse) -> Result<(), SendError> {
+        if let Some(cut) = cut_output(&response.response, self.shared.max_tool_output()) {
+            let whole = std::mem::replace(&mut response.response, cut);
+            self.shared.whole_outputs.keep(&response.id, whole.into());
+        }
         self.send(HostCommand::ToolResponse(response))
     }
 

@@ -338,6 +338,11 @@ impl Shared {
         lock(&self.live).capabilities = Some(capabilities);
     }
 
+    /// Bytes that the output of a tool may have for the present provider.
+    pub(crate) fn max_tool_output(&self) -> usize {
+        self.capabilities().map_or(usize::MAX, |capabilities| capabilities.tool_output_bytes)
+    }
+
     pub(crate) fn capabilities(&self) -> Option<Arc<Capabilities>> {
         lock(&self.live).capabilities.clone()
     }

@@ -1,10 +1,10 @@
 //! Tools beside a conversation: interruptions, schedules, progress, outputs that are too large.
 
 use antiphon::{
-    agent::{FuncTool, OnInterruption, Outcome},
+    agent::{FuncTool, OnInterruption, Outcome, ToolLimits},
     live::{LiveCommand, LiveEvent, ReplyOutcome},
     session::*,
-    types::{JsonObject, ToolBehavior, ToolResponseScheduling},
+    types::{JsonObject, ToolBehavior, ToolDefinition, ToolResponse, ToolResponseScheduling},
 };
 use antiphon_testkit::{LatchedTool, ToolPlan};
 use serde_json::json;
@@ -182,6 +182,43 @@ async fn trial_d17_a_huge_output_is_cut_marked_and_kept_whole_for_the_host() {
     rig.settle().await;
     rig.speaker.play_all();
     assert_eq!(agent_messages(&rig.now().await), [("A lot.".to_owned(), false)]);
+}
+
+/// An output of five megabytes.
+fn five_megabytes() -> JsonObject {
+    JsonObject::from_iter([("text".to_owned(), json!("ä".repeat(2_500_000)))])
+}
+
+/// Whether it is cut, marked, and as large as it may be.
+fn is_cut(output: &JsonObject) -> bool {
+    let bytes = json!(output).to_string().len();
+    output["truncated"] == true
+        && output["total_bytes"] == 5_000_011
+        && (1_000_000..=1_048_576).contains(&bytes)
+}
+
+#[tokio::test(start_paused = true)]
+async fn trial_d17_the_providers_bound_holds_for_tools_that_may_give_more_and_for_the_host() {
+    let flood = FuncTool::new("flood", "too much", None, |cx, _| async move {
+        cx.send_partial(five_megabytes()).await;
+        Ok(five_megabytes())
+    })
+    .limits(ToolLimits::default().max_output_bytes(100 << 20));
+    let setup = Setup::new()
+        .build(|builder| builder.tool(flood))
+        .config(|config| config.host_tool(ToolDefinition::new("mine", "the host's")));
+    let mut rig = setup.start().await;
+    rig.reply("r1").calls("r1", &[("c1", "flood", "{}"), ("c2", "mine", "{}")]).done("r1");
+    rig.settle().await;
+    rig.session.send_tool_response(ToolResponse::new("c2", "mine", five_megabytes())).unwrap();
+    let outputs = rig.outputs().await;
+    assert_eq!(outputs.len(), 3, "a piece and two outputs");
+    for output in &outputs {
+        assert!(is_cut(&output.response), "{} is not cut as it should be", output.id);
+    }
+    for id in ["c1", "c2"] {
+        assert_eq!(*rig.session.whole_output(id).unwrap(), json!(five_megabytes()));
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -167,6 +167,9 @@ pub struct Capabilities {
     pub forget_input: bool,
     /// Takes tools at all.
     pub tools: bool,
+    /// Bytes of JSON text that the output of a tool may have; one with more is cut before it is sent.
+    /// Default: 1 MiB, which fits into a message of each provider that is known, escaped once more.
+    pub tool_output_bytes: usize,
     /// Takes [`LiveCommand::UpdateTools`].
     pub update_tools: bool,
     /// Takes [`LiveCommand::UpdateInstructions`].
@@ -239,6 +242,7 @@ impl Capabilities {
             clear_audio: false,
             forget_input: false,
             tools: false,
+            tool_output_bytes: 1024 * 1024,
             update_tools: false,
             update_instructions: false,
             voice_activity: false,

@@ -450,7 +450,9 @@ impl Driver {
         self.due |= Sources::TASKS;
         match output {
             Output::Discard { ticket } => tasks.discard(ticket),
-            Output::Invoke { ticket, turn } => tasks.invoke(ticket, turn, invocation),
+            Output::Invoke { ticket, turn } => {
+                tasks.invoke(ticket, turn, invocation, self.shared.max_tool_output());
+            }
             Output::ObserveHostCall { call } => tasks.observe_start(call),
             Output::Observe { ticket, call, executed } => {
                 tasks.observe_end(ticket, call, *executed)

@@ -106,8 +106,15 @@ impl CallTasks {
         });
     }
 
-    /// Runs an admitted call: observers, tool, observers.
-    pub(crate) fn invoke(&mut self, ticket: Ticket, turn: u64, invocation: InvocationContext) {
+    /// Runs an admitted call: observers, tool, observers. An output with more than `max_output` bytes
+    /// is cut.
+    pub(crate) fn invoke(
+        &mut self,
+        ticket: Ticket,
+        turn: u64,
+        invocation: InvocationContext,
+        max_output: usize,
+    ) {
         let Some(admitted) = self.admitted.remove(&ticket) else { return };
         let cancelled = CancellationToken::new();
         self.running.insert(ticket, cancelled.clone());
@@ -116,7 +123,7 @@ impl CallTasks {
             RunContext::new(self.session_id.clone(), turn, self.memory.clone(), cancelled.clone())
                 .with_invocation(invocation)
                 .with_stream(chunks, None)
-                .cut_outputs();
+                .cut_outputs_at(max_output);
         let desk = self.desk.as_ref().map(|(desk, parking)| {
             context = context.clone().parking(parking.clone());
             desk.clone()

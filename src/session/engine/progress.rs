@@ -1,6 +1,6 @@
 //! What running tools tell of their progress.
 
-use antiphon_agent::{ModelResponseChunk, Part};
+use antiphon_agent::{ModelResponseChunk, Part, cut_output};
 use antiphon_live::LiveCommand;
 use antiphon_types::{JsonObject, ToolResponse};
 use serde_json::Value;
@@ -38,7 +38,10 @@ impl Engine {
             && self.can(|can| can.non_blocking_tools)
             && ticket.epoch == self.epoch
         {
-            let mut response = ToolResponse::new(id.clone(), name.clone(), as_object(output));
+            let output = as_object(output);
+            let most = self.capabilities.as_ref().map_or(usize::MAX, |can| can.tool_output_bytes);
+            let output = cut_output(&output, most).unwrap_or(output);
+            let mut response = ToolResponse::new(id.clone(), name.clone(), output);
             response.will_continue = Some(true);
             self.send(LiveCommand::ToolResponse(response), Origin::ToolOutput);
         }
