@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use antiphon::{
     agent::{FuncTool, Outcome},
-    live::{LiveCommand, LiveError, LiveEvent, ReplyOutcome, Resumption, TextUpdate},
+    live::{ErrorInfo, LiveCommand, LiveError, LiveEvent, ReplyOutcome, Resumption, TextUpdate},
     session::*,
-    types::{JsonObject, ToolBehavior, ToolResponseScheduling},
+    types::{JsonObject, ToolBehavior, ToolDefinition, ToolResponse, ToolResponseScheduling},
 };
 use antiphon_testkit::{LatchedTool, ToolPlan, full_capabilities};
 
@@ -272,4 +272,45 @@ async fn an_acknowledged_result_is_nothing_out_of_the_ordinary() {
     rig.emit(LiveEvent::ToolResultAccepted { id: "c1".into() });
     rig.settle().await;
     assert_eq!(rig.session.stats().ignored_events, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_output_in_place_of_a_refused_one_is_answered_unless_it_is_silent() {
+    for silent in [false, true] {
+        let setup = Setup::new()
+            .config(|config| config.host_tool(ToolDefinition::new("mine", "the host's")));
+        let mut rig = setup.start().await;
+        rig.calls_tool("r1", "c1", "mine", "{}");
+        rig.settle().await;
+        let mut response = ToolResponse::new("c1", "mine", JsonObject::new());
+        rig.session.send_tool_response(response.clone()).unwrap();
+        assert_eq!(names(&rig.commands().await), ["tool_response", "create_reply"]);
+        rig.emit(LiveEvent::Error(ErrorInfo::new("bad_output", "no").for_call("c1")));
+        rig.reply_to("r2", 1).done("r2");
+        rig.settle().await;
+        if silent {
+            response.scheduling = ToolResponseScheduling::Silent;
+        }
+        rig.session.send_tool_response(response).unwrap();
+        let expected = ["tool_response", "create_reply"];
+        let told = if silent { &expected[..1] } else { &expected[..] };
+        assert_eq!(names(&rig.commands().await), told);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_ends_as_soon_as_its_leave_was_heard() {
+    let mut limits = SessionLimits::default();
+    limits.max_length = Some(60 * SECOND);
+    let began = tokio::time::Instant::now();
+    let mut rig = Setup::new().build(|builder| builder.limits(limits)).start().await;
+    tokio::time::sleep(46 * SECOND).await;
+    let commands = rig.commands().await;
+    let [LiveCommand::Say { request, .. }] = &commands[..] else { panic!("{commands:?}") };
+    rig.reply_to("r1", *request).words("r1", "Goodbye!").audio("r1", 1_000).done("r1");
+    rig.settle().await;
+    rig.speaker.play_all();
+    let (_, reason) = rig.end().await;
+    assert_eq!(reason, EndReason::Limit { limit: "session_length".into() });
+    assert!(began.elapsed() < 50 * SECOND, "nobody waits for what is left of the minute");
 }
