@@ -116,7 +116,7 @@ fn policy_files() {
         ),
         (
             "{\"default\": \"allow\", \"rules\": [\n{\"tool\": \"send_[money\", \"action\": \"deny\"}]}",
-            "policy.json:2:1: '[' in the pattern",
+            "policy.json:2:1: a rule: '[' in the pattern",
         ),
     ] {
         let program = talk().file("policy.json", content);

@@ -203,6 +203,7 @@ async fn trial_d17_the_providers_bound_holds_for_tools_that_may_give_more_and_fo
         cx.send_partial(five_megabytes()).await;
         Ok(five_megabytes())
     })
+    .behavior(ToolBehavior::NonBlocking)
     .limits(ToolLimits::default().max_output_bytes(100 << 20));
     let setup = Setup::new()
         .build(|builder| builder.tool(flood))

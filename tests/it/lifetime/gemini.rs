@@ -324,8 +324,9 @@ async fn trial_e07_slow_pongs_are_borne() {
 
 #[tokio::test(start_paused = true)]
 async fn trial_e07_an_old_socket_that_the_server_takes_for_open_is_waited_for() {
-    // It says that it goes away, and then does not see for a while that the client went.
-    let half_open = Fault::after("goAway", [Step::StallMs(1_500)]);
+    // It says that it goes away, and then does not see for a while that the client went, who leaves
+    // after two seconds of silence.
+    let half_open = Fault::after("goAway", [Step::StallMs(2_400)]);
     let first = Script::auto().lifetime(30, 20).fault(half_open);
     let mut talk = start(Script::connections([first, Script::auto()])).await;
     talk.ask("Hello.").await;
