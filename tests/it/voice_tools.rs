@@ -201,6 +201,7 @@ fn is_cut(output: &JsonObject) -> bool {
 async fn trial_d17_the_providers_bound_holds_for_tools_that_may_give_more_and_for_the_host() {
     let flood = FuncTool::new("flood", "too much", None, |cx, _| async move {
         cx.send_partial(five_megabytes()).await;
+        tokio::time::sleep(SECOND).await;
         Ok(five_megabytes())
     })
     .behavior(ToolBehavior::NonBlocking)
@@ -210,7 +211,7 @@ async fn trial_d17_the_providers_bound_holds_for_tools_that_may_give_more_and_fo
         .config(|config| config.host_tool(ToolDefinition::new("mine", "the host's")));
     let mut rig = setup.start().await;
     rig.reply("r1").calls("r1", &[("c1", "flood", "{}"), ("c2", "mine", "{}")]).done("r1");
-    rig.settle().await;
+    tokio::time::sleep(2 * SECOND).await;
     rig.session.send_tool_response(ToolResponse::new("c2", "mine", five_megabytes())).unwrap();
     let outputs = rig.outputs().await;
     assert_eq!(outputs.len(), 3, "a piece and two outputs");
