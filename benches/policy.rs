@@ -54,7 +54,7 @@ fn built_in() -> PolicyHostBuilder {
 fn five_built_in_policies(bencher: Bencher<'_, '_>) {
     let host = built_in().build().expect("it is valid");
     let (cx, call) = (context(), call());
-    bencher.bench(|| host.authorize_tool_call(black_box(&cx), black_box(&call)));
+    bencher.bench(|| host.judge(black_box(&cx), black_box(&call)));
 }
 
 #[divan::bench]
@@ -64,7 +64,7 @@ fn five_built_in_policies_and_a_limit_in_memory(bencher: Bencher<'_, '_>) {
     let limit = limit.per(Per::Caller).amount(AmountField::minor("cents"), 50_000);
     let host = built_in().limit(limit).build().expect("it is valid");
     let (cx, call) = (context(), call());
-    bencher.bench(|| host.authorize_tool_call(black_box(&cx), black_box(&call)));
+    bencher.bench(|| host.judge(black_box(&cx), black_box(&call)));
 }
 
 #[divan::bench]

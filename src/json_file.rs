@@ -70,6 +70,12 @@ impl JsonFile {
         Self { path: path.into(), text }
     }
 
+    /// What it is called.
+    #[cfg(feature = "cedar")]
+    pub(crate) fn path(&self) -> &str {
+        &self.path
+    }
+
     /// The whole file.
     pub(crate) fn parse<'a, T: Deserialize<'a>>(&'a self) -> Result<T, FileError> {
         serde_json::from_str(&self.text).map_err(|error| self.error_within(&self.text, &error))

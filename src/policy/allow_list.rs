@@ -29,6 +29,10 @@ impl Policy for AllowList {
         &self.id
     }
 
+    fn reads_spent(&self) -> bool {
+        false
+    }
+
     fn decide(&self, _: &PolicyContext, call: &ToolCall) -> Verdict {
         match self.tools.iter().any(|tool| tool.fits(&call.name)) {
             true => Verdict::Allow,

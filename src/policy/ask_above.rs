@@ -32,6 +32,10 @@ impl Policy for AskAbove {
         &self.id
     }
 
+    fn reads_spent(&self) -> bool {
+        false
+    }
+
     fn decide(&self, cx: &PolicyContext, call: &ToolCall) -> Verdict {
         if !self.tools.fits(&call.name) {
             return Verdict::Allow;

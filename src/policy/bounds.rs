@@ -40,6 +40,10 @@ impl Policy for ArgumentBounds {
         &self.id
     }
 
+    fn reads_spent(&self) -> bool {
+        false
+    }
+
     fn decide(&self, _: &PolicyContext, call: &ToolCall) -> Verdict {
         if !self.tools.fits(&call.name) {
             return Verdict::Allow;

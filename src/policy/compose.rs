@@ -42,7 +42,6 @@ impl Policies {
 
     /// The verdict, and the policies that came to it.
     pub fn judge(&self, cx: &PolicyContext, call: &ToolCall) -> Judgement {
-        let all = || self.each.iter().map(|policy| policy.id().into()).collect();
         if self.each.is_empty() {
             return deny(Vec::new(), "there is no policy that allows it");
         }
@@ -51,7 +50,8 @@ impl Policies {
             Err(denied) => return denied,
         };
         if said.changes.is_empty() {
-            return said.into_judgement().unwrap_or_else(|| Judgement::new(Verdict::Allow, all()));
+            let all = std::mem::take(&mut said.allow);
+            return said.into_judgement().unwrap_or_else(|| Judgement::new(Verdict::Allow, all));
         }
         let changers: Vec<Arc<str>> = said.changes.values().map(|(by, _)| by.clone()).collect();
         if said.conflict || said.asks_somebody() {
@@ -63,46 +63,56 @@ impl Policies {
         }
         let args = changed(&call.args, std::mem::take(&mut said.changes));
         let narrowed = ToolCall { args, ..call.clone() };
-        let again = match self.ask(cx, &narrowed) {
+        let mut again = match self.ask(cx, &narrowed) {
             Ok(again) => again,
             Err(denied) => return denied,
         };
         if !again.changes.is_empty() || again.asks_somebody() {
             return deny(changers, "policies are not content with the arguments that they want");
         }
-        let allowed = || Judgement::new(Verdict::AllowWith(narrowed.args), all());
+        let all = std::mem::take(&mut again.allow);
+        let allowed = || Judgement::new(Verdict::AllowWith(narrowed.args), all);
         again.into_judgement().or_else(|| said.into_judgement()).unwrap_or_else(allowed)
+    }
+
+    /// Whether any looks at what was spent.
+    pub(super) fn read_spent(&self) -> bool {
+        self.each.iter().any(|policy| policy.reads_spent())
     }
 
     /// What each policy says by itself, in the order of their names.
     pub fn explain(&self, cx: &PolicyContext, call: &ToolCall) -> Vec<(Arc<str>, Verdict)> {
-        self.each.iter().map(|policy| (policy.id().into(), decide(&**policy, cx, call))).collect()
+        self.each
+            .iter()
+            .map(|policy| (policy.id().into(), judge(&**policy, cx, call).verdict))
+            .collect()
     }
 
     /// What they say together; a denial as an error.
     fn ask(&self, cx: &PolicyContext, call: &ToolCall) -> Result<Said, Judgement> {
         let mut said = Said::default();
         for policy in &self.each {
-            let id = || -> Arc<str> { policy.id().into() };
-            match decide(&**policy, cx, call) {
-                Verdict::Allow => {}
-                Verdict::AllowWith(args) => said.want(&id(), &call.args, args),
-                Verdict::Ask { reason } => said.asks.push((id(), reason)),
-                Verdict::Confirm { read_back } => said.confirms.push((id(), read_back)),
-                Verdict::RateLimited(limit) => said.limits.push((id(), limit)),
-                Verdict::Deny(denial) => {
-                    return Err(Judgement::new(Verdict::Deny(denial), vec![id()]));
+            let Judgement { verdict, policies: ids, .. } = judge(&**policy, cx, call);
+            match verdict {
+                Verdict::Allow => said.allow.extend(ids),
+                Verdict::AllowWith(args) => {
+                    said.want(&policy.id().into(), &call.args, args);
+                    said.allow.extend(ids);
                 }
-                _ => return Err(deny(vec![id()], "an unknown kind of verdict")),
+                Verdict::Ask { reason } => said.asks.push((ids, reason)),
+                Verdict::Confirm { read_back } => said.confirms.push((ids, read_back)),
+                Verdict::RateLimited(limit) => said.limits.push((ids, limit)),
+                Verdict::Deny(denial) => return Err(Judgement::new(Verdict::Deny(denial), ids)),
+                _ => return Err(deny(ids, "an unknown kind of verdict")),
             }
         }
         Ok(said)
     }
 }
 
-fn decide(policy: &dyn Policy, cx: &PolicyContext, call: &ToolCall) -> Verdict {
-    let decided = catch_unwind(AssertUnwindSafe(|| policy.decide(cx, call)));
-    decided.unwrap_or_else(|_| Verdict::Deny(Denial::private("the policy panicked")))
+fn judge(policy: &dyn Policy, cx: &PolicyContext, call: &ToolCall) -> Judgement {
+    let judged = catch_unwind(AssertUnwindSafe(|| policy.judge(cx, call)));
+    judged.unwrap_or_else(|_| deny(vec![policy.id().into()], "the policy panicked"))
 }
 
 fn deny(policies: Vec<Arc<str>>, reason: &str) -> Judgement {
@@ -115,9 +125,11 @@ struct Said {
     /// What becomes of an argument, and who wants it so; `None`: it is left out.
     changes: BTreeMap<String, (Arc<str>, Option<Value>)>,
     conflict: bool,
-    asks: Vec<(Arc<str>, String)>,
-    confirms: Vec<(Arc<str>, String)>,
-    limits: Vec<(Arc<str>, RateLimit)>,
+    /// Who allowed it.
+    allow: Vec<Arc<str>>,
+    asks: Vec<(Vec<Arc<str>>, String)>,
+    confirms: Vec<(Vec<Arc<str>>, String)>,
+    limits: Vec<(Vec<Arc<str>>, RateLimit)>,
 }
 
 impl Said {
@@ -143,20 +155,20 @@ impl Said {
     fn into_judgement(self) -> Option<Judgement> {
         let (verdict, policies) = if !self.limits.is_empty() {
             let until = self.limits.iter().map(|(_, limit)| limit.until).max()?;
-            let (ids, limits): (_, Vec<_>) = self.limits.into_iter().unzip();
+            let (ids, limits): (Vec<_>, Vec<_>) = self.limits.into_iter().unzip();
             let reasons: Vec<_> = limits.into_iter().map(|limit| limit.reason).collect();
             (Verdict::RateLimited(RateLimit::new(until, reasons.join("; "))), ids)
         } else if !self.asks.is_empty() {
-            let (ids, reasons): (_, Vec<_>) = self.asks.into_iter().unzip();
+            let (ids, reasons): (Vec<_>, Vec<_>) = self.asks.into_iter().unzip();
             (Verdict::Ask { reason: reasons.join("; ") }, ids)
         } else if !self.confirms.is_empty() {
-            let (ids, mut questions): (_, Vec<String>) = self.confirms.into_iter().unzip();
+            let (ids, mut questions): (Vec<_>, Vec<String>) = self.confirms.into_iter().unzip();
             questions.dedup();
             (Verdict::Confirm { read_back: questions.join(" ") }, ids)
         } else {
             return None;
         };
-        Some(Judgement::new(verdict, policies))
+        Some(Judgement::new(verdict, policies.concat()))
     }
 }
 

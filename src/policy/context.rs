@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use antiphon_agent::{CallContext, Caller, DecisionPoint, Verdict};
+use antiphon_agent::{CallContext, Caller, DecisionPoint, Judgement, Verdict, VerifiedLevel};
 use antiphon_types::ToolCall;
 use jiff::Timestamp;
 
@@ -17,6 +17,18 @@ pub trait Policy: Send + Sync + 'static {
     /// Decides over one call with the model's arguments. Asked when the model proposes the call, and
     /// again right before it runs where it waited: see [`PolicyContext::point`].
     fn decide(&self, cx: &PolicyContext, call: &ToolCall) -> Verdict;
+
+    /// The verdict with the names of the policies that came to it: its own, unless it consists of
+    /// several.
+    fn judge(&self, cx: &PolicyContext, call: &ToolCall) -> Judgement {
+        Judgement::new(self.decide(cx, call), vec![self.id().into()])
+    }
+
+    /// Whether it looks at [`PolicyContext::spent`], which is empty otherwise: finding out takes time of
+    /// its own, for limits in a file more than all policies together. Default: yes.
+    fn reads_spent(&self) -> bool {
+        true
+    }
 }
 
 impl<P: Policy + ?Sized> Policy for Arc<P> {
@@ -27,14 +39,15 @@ impl<P: Policy + ?Sized> Policy for Arc<P> {
     fn decide(&self, cx: &PolicyContext, call: &ToolCall) -> Verdict {
         (**self).decide(cx, call)
     }
-}
 
-/// How surely the host knows who calls: 0 is not at all; what higher ones mean is the host's to say.
-/// A host hands it along with
-/// [`InvocationContext::with_value`](antiphon_agent::InvocationContext::with_value), or as the claim
-/// `verified_level` of the caller.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct VerifiedLevel(pub u8);
+    fn judge(&self, cx: &PolicyContext, call: &ToolCall) -> Judgement {
+        (**self).judge(cx, call)
+    }
+
+    fn reads_spent(&self) -> bool {
+        (**self).reads_spent()
+    }
+}
 
 /// What a policy sees beside the call.
 #[derive(Clone, Debug)]
@@ -99,14 +112,12 @@ impl PolicyContext {
     /// What the executor knows of the call, at this time of day.
     pub fn of(cx: &CallContext, now: Timestamp) -> Self {
         let caller = cx.invocation.caller().cloned();
-        let claimed = caller.as_ref().and_then(|caller| caller.claims.get("verified_level"));
-        let claimed = claimed.and_then(|level| u8::try_from(level.as_u64()?).ok());
-        let handed = cx.invocation.value::<VerifiedLevel>().copied();
         Self {
             session_id: cx.session_id.clone(),
             turn: cx.turn,
-            verified: handed.unwrap_or(VerifiedLevel(claimed.unwrap_or(0))),
-            caller,
+            verified: VerifiedLevel::of(&cx.invocation),
+            // One without a name is nobody in particular.
+            caller: caller.filter(|caller| !caller.id.is_empty() || caller.scope.is_some()),
             now,
             point: cx.point(),
             confirmed: cx.confirmed,

@@ -45,6 +45,9 @@ use crate::json_file::{FileError, JsonFile, UniqueKeys};
 ///   `max` are texts in the same unit.
 /// * A `window` is a number and `s`, `m`, `h` or `d`. `per`: `tenant`, `caller`, `session`, `tool`.
 /// * `kind: "rules"` has the `default` and `rules` of a [`RulePolicy`]; its `id` is `rules`.
+/// * `kind: "cedar"` has `files`: policies in the language Cedar, beside this file (with the feature
+///   `cedar`). They are checked against the tools: [`PolicyFile::for_tools`]. A file whose name ends in
+///   `.cedar` is a policy file, too, whose policies together are called `cedar`.
 /// * `zone`: `UTC`, a name of the time zone database, or a POSIX one.
 ///
 /// A file that has `default` or `rules` at its top, as a [`RulePolicy`] does, is that one policy.
@@ -55,6 +58,9 @@ pub struct PolicyFile {
     redactions: Vec<Redaction>,
     durable: Vec<String>,
     patterns: Vec<ToolPattern>,
+    /// Not yet checked against the tools.
+    #[cfg(feature = "cedar")]
+    cedar: Vec<super::CedarPolicies>,
 }
 
 impl PolicyFile {
@@ -64,7 +70,13 @@ impl PolicyFile {
     ///
     /// Whatever is wrong with the file, with its line.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, FileError> {
-        Self::from_json(&JsonFile::read(path.as_ref())?)
+        let path = path.as_ref();
+        #[cfg(feature = "cedar")]
+        if path.extension().is_some_and(|extension| extension == "cedar") {
+            let cedar = super::CedarPolicies::new("cedar").file(path)?;
+            return Ok(Self { cedar: vec![cedar], ..Self::empty() });
+        }
+        Self::from_json(&JsonFile::read(path)?)
     }
 
     /// Reads a text; `name` stands for the path in errors.
@@ -74,6 +86,45 @@ impl PolicyFile {
     /// Whatever is wrong with the text, with its line.
     pub fn parse(name: &str, text: &str) -> Result<Self, FileError> {
         Self::from_json(&JsonFile::new(name, text))
+    }
+
+    /// The same, with its policies in Cedar checked against these tools. Those without any stay as they
+    /// are.
+    ///
+    /// # Errors
+    ///
+    /// What does not fit the tools, with its file and line.
+    pub fn for_tools(self, tools: &[antiphon_types::ToolDefinition]) -> Result<Self, FileError> {
+        #[cfg(feature = "cedar")]
+        {
+            let mut this = self;
+            for cedar in std::mem::take(&mut this.cedar) {
+                this.policies.push(Arc::new(cedar.for_tools(tools, &this.limits)?));
+            }
+            Ok(this)
+        }
+        #[cfg(not(feature = "cedar"))]
+        {
+            let _ = tools;
+            Ok(self)
+        }
+    }
+
+    /// Its limits.
+    pub fn limits(&self) -> &[Limit] {
+        &self.limits
+    }
+
+    fn empty() -> Self {
+        Self {
+            policies: Vec::new(),
+            limits: Vec::new(),
+            redactions: Vec::new(),
+            durable: Vec::new(),
+            patterns: Vec::new(),
+            #[cfg(feature = "cedar")]
+            cedar: Vec::new(),
+        }
     }
 
     /// The host that the file describes, to which more can be added. The parts that say what receipts
@@ -89,12 +140,27 @@ impl PolicyFile {
         for redaction in &self.redactions {
             host = host.redact(redaction.clone());
         }
+        #[cfg(feature = "cedar")]
+        if let Some(cedar) = self.cedar.first() {
+            let reason = "policies in Cedar have to be checked against the tools first";
+            host = host.problem(PolicyError::of(cedar.id(), reason));
+        }
         host
+    }
+
+    /// What receipts do not show.
+    pub fn redactions(&self) -> &[Redaction] {
+        &self.redactions
     }
 
     /// The tools, by name or pattern, whose receipts are to be durable.
     pub fn durable(&self) -> impl Iterator<Item = &str> {
         self.durable.iter().map(String::as_str)
+    }
+
+    /// The names of its limits.
+    pub fn limit_ids(&self) -> impl Iterator<Item = &str> {
+        self.limits.iter().map(|limit| &**limit.id())
     }
 
     /// Patterns that fit none of these tools: most likely misspelt.
@@ -106,13 +172,7 @@ impl PolicyFile {
 
     fn from_json(file: &JsonFile) -> Result<Self, FileError> {
         file.parse::<UniqueKeys>()?;
-        let mut this = Self {
-            policies: Vec::new(),
-            limits: Vec::new(),
-            redactions: Vec::new(),
-            durable: Vec::new(),
-            patterns: Vec::new(),
-        };
+        let mut this = Self::empty();
         if file.parse::<Top<'_>>().is_ok_and(|top| top.is_rules()) {
             let rules = RulePolicy::from_json(file)?;
             this.patterns.extend(rules.patterns().cloned());
@@ -126,6 +186,10 @@ impl PolicyFile {
             false => Err(file.error_at(piece, format!("the name {id:?} is given twice"))),
         };
         for piece in document.policies {
+            if let Some(id) = this.cedar(file, piece)? {
+                once(piece, &id)?;
+                continue;
+            }
             let policy = this.policy(file, piece)?;
             once(piece, policy.id())?;
             this.policies.push(policy);
@@ -151,6 +215,33 @@ impl PolicyFile {
             this.durable.push(tools);
         }
         Ok(this)
+    }
+
+    /// Where the piece has policies in Cedar, their name.
+    fn cedar(&mut self, file: &JsonFile, piece: &RawValue) -> Result<Option<String>, FileError> {
+        let Kind { id, kind } = file.parse_piece(piece)?;
+        if kind != "cedar" {
+            return Ok(None);
+        }
+        let Some(id) = id.filter(|id| !id.trim().is_empty()) else {
+            return Err(file.error_at(piece, "a policy needs an id"));
+        };
+        let CedarEntry { files, .. } = file.parse_piece(piece)?;
+        if files.is_empty() {
+            return Err(file.error_at(piece, "`files` names no file"));
+        }
+        #[cfg(feature = "cedar")]
+        {
+            let folder = Path::new(file.path()).parent().unwrap_or(Path::new(""));
+            let mut cedar = super::CedarPolicies::new(&id);
+            for name in files {
+                cedar = cedar.file(folder.join(name))?;
+            }
+            self.cedar.push(cedar);
+            Ok(Some(id))
+        }
+        #[cfg(not(feature = "cedar"))]
+        Err(file.error_at(piece, "this program was built without Cedar"))
     }
 
     fn policy(&mut self, file: &JsonFile, piece: &RawValue) -> Result<Arc<dyn Policy>, FileError> {
@@ -276,6 +367,16 @@ struct AllowEntry {
     #[serde(rename = "kind")]
     _kind: String,
     tools: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CedarEntry {
+    #[serde(rename = "id")]
+    _id: String,
+    #[serde(rename = "kind")]
+    _kind: String,
+    files: Vec<String>,
 }
 
 #[derive(Deserialize)]

@@ -1,9 +1,10 @@
 //! Policies, limits and receipts as one authoriser.
 
 use std::{
+    collections::HashMap,
     fmt,
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -20,14 +21,15 @@ use serde_json::{Value, json};
 
 use super::{
     Draw, InMemoryLimits, Limit, LimitStore, Policies, Policy, PolicyContext, PolicyError,
-    ReceiptLog, ReservationId, Reserved,
+    ReceiptLog, ReservationId, Reserved, Spent,
     pattern::ToolPattern,
-    receipts::{Argument, Redaction, UNSAFE_NUMBER},
+    receipts::{Argument, Hidden, Redaction, UNSAFE_NUMBER, text_hash},
 };
 
 /// Decides over tool calls with several policies, has them take from limits, and writes receipts.
 ///
-/// It is an [`Authorizer`]: give it to a session
+/// It is an [`Authorizer`]: give it as it is, and not wrapped in a closure, which would know nothing of
+/// limits and receipts (and so is refused everything), to a session
 /// ([`authorize`](crate::session::SessionBuilder::authorize)) or to a
 /// [`ToolExecutor`](antiphon_agent::ToolExecutor). Clones share everything.
 ///
@@ -77,6 +79,8 @@ struct Inner {
     redactions: Vec<Redaction>,
     clock: Arc<Clock>,
     counts: Counts,
+    /// What calls took that have not ended.
+    held: Mutex<HashMap<CallKey, Vec<Draw>>>,
 }
 
 type Clock = dyn Fn() -> Timestamp + Send + Sync;
@@ -91,6 +95,7 @@ pub struct PolicyHostBuilder {
     durable: Vec<String>,
     redactions: Vec<Redaction>,
     clock: Arc<Clock>,
+    problem: Option<PolicyError>,
 }
 
 /// What a host says of a call.
@@ -138,6 +143,7 @@ impl PolicyHost {
             durable: Vec::new(),
             redactions: Vec::new(),
             clock: Arc::new(Timestamp::now),
+            problem: None,
         }
     }
 
@@ -150,7 +156,11 @@ impl PolicyHost {
     /// the call takes from limits is given back at once.
     pub fn explain(&self, cx: &CallContext, call: &ToolCall) -> Explanation {
         let inner = &*self.inner;
-        let each = inner.policies.explain(&PolicyContext::of(cx, (inner.clock)()), call);
+        let mut context = PolicyContext::of(cx, (inner.clock)());
+        if let Ok(spent) = inner.spent(cx, call, context.now) {
+            context.spent = spent;
+        }
+        let each = inner.policies.explain(&context, call);
         let Judgement { verdict, policies, .. } = self.judge(cx, call);
         let args = match &verdict {
             Verdict::Allow => call.args.clone(),
@@ -220,6 +230,12 @@ impl PolicyHostBuilder {
         self
     }
 
+    /// There is something that no host can be made of.
+    pub(super) fn problem(mut self, problem: PolicyError) -> Self {
+        self.problem = Some(problem);
+        self
+    }
+
     /// Tells the time of day, in the place of the system's clock.
     pub fn clock(mut self, clock: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
         self.clock = Arc::new(clock);
@@ -230,12 +246,18 @@ impl PolicyHostBuilder {
     ///
     /// # Errors
     ///
-    /// Two policies or limits have one name, or there is no receipt that could be durable.
+    /// Two policies or limits have one name, a limit limits nothing, or there is no receipt that could be durable.
     pub fn build(self) -> Result<PolicyHost, PolicyError> {
+        if let Some(problem) = self.problem {
+            return Err(problem);
+        }
         let mut limits = self.limits;
         limits.sort_by(|one, other| one.id().cmp(other.id()));
         if let Some(twice) = limits.windows(2).find(|pair| pair[0].id() == pair[1].id()) {
             return Err(PolicyError::of(twice[0].id(), "two limits have this name"));
+        }
+        if let Some(empty) = limits.iter().find(|limit| limit.is_empty()) {
+            return Err(PolicyError::of(empty.id(), "a limit of neither calls nor an amount"));
         }
         let durable = self.durable.iter().map(|tools| super::pattern_of("durable", tools));
         let durable: Vec<_> = durable.collect::<Result<_, _>>()?;
@@ -251,6 +273,7 @@ impl PolicyHostBuilder {
             redactions: self.redactions,
             clock: self.clock,
             counts: Counts::default(),
+            held: Mutex::default(),
         });
         let witness = Arc::new(Books(inner.clone()));
         Ok(PolicyHost { inner, witness })
@@ -258,24 +281,24 @@ impl PolicyHostBuilder {
 }
 
 impl Authorizer for PolicyHost {
-    fn authorize_tool_call(&self, cx: &CallContext, call: &ToolCall) -> Verdict {
-        self.judge(cx, call).verdict
+    /// Denies: whoever asks only this has nothing taken from limits, and no receipt written. What asks
+    /// policies asks [`Authorizer::judge`] and tells the witness; to only look, there is
+    /// [`PolicyHost::explain`].
+    fn authorize_tool_call(&self, _: &CallContext, _: &ToolCall) -> Verdict {
+        Verdict::Deny(Denial::private("the policy was asked without its limits and receipts"))
     }
 
     fn judge(&self, cx: &CallContext, call: &ToolCall) -> Judgement {
         let inner = &*self.inner;
         let mut context = PolicyContext::of(cx, (inner.clock)());
-        match inner.draws(cx, call) {
-            Ok(draws) if draws.is_empty() => {}
-            Ok(draws) => match inner.store.spent(context.now, &draws) {
+        if inner.policies.read_spent() {
+            match inner.spent(cx, call, context.now) {
                 Ok(spent) => context.spent = spent,
-                Err(error) => {
-                    let denial = Denial::private(error.to_string());
-                    return Judgement::new(Verdict::Deny(denial), inner.limit_ids(&draws));
+                Err((limit, reason)) => {
+                    let denial = Verdict::Deny(Denial::private(reason));
+                    return Judgement::new(denial, vec![limit]);
                 }
-            },
-            // The arguments may be others once the policies have judged them.
-            Err(_) => {}
+            }
         }
         inner.policies.judge(&context, call)
     }
@@ -295,16 +318,11 @@ impl Witness for Books {
         decision: &Decision,
     ) -> Result<Option<Box<dyn Commitment>>, Refusal> {
         let inner = &self.0;
-        let runs = match &decision.ruling {
-            Ruling::Run => true,
-            // Whether the host does it nobody here sees, so what it takes stays taken.
-            Ruling::HandOver => false,
-            _ => {
-                inner.counts.not_allowed.fetch_add(1, Ordering::Relaxed);
-                inner.note(cx, decision);
-                return Ok(None);
-            }
-        };
+        if !matches!(decision.ruling, Ruling::Run | Ruling::HandOver) {
+            inner.counts.not_allowed.fetch_add(1, Ordering::Relaxed);
+            inner.note(cx, decision);
+            return Ok(None);
+        }
         let reservation = inner.reserve(cx, &decision.call).map_err(|(limit, refusal)| {
             inner.counts.not_allowed.fetch_add(1, Ordering::Relaxed);
             inner.note(cx, &refused(decision, limit, &refusal));
@@ -314,7 +332,10 @@ impl Witness for Books {
             inner: inner.clone(),
             reservation,
             about: About::of(cx, decision),
+            hidden: inner.hidden(decision),
             entry: None,
+            held: None,
+            begun: false,
         };
         match inner.write(cx, decision) {
             Ok(receipt) => commitment.entry = receipt.map(|receipt| receipt.sequence),
@@ -325,10 +346,13 @@ impl Witness for Books {
             }
         }
         inner.counts.allowed.fetch_add(1, Ordering::Relaxed);
-        if !runs {
-            commitment.settle();
-            return Ok(None);
+        if commitment.reservation.is_some() {
+            let held = (cx.session_id.clone(), decision.call.id.clone());
+            let draws = inner.draws(cx, &decision.call).unwrap_or_default();
+            lock(&inner.held).insert(held.clone(), draws);
+            commitment.held = Some(held);
         }
+        commitment.begun = true;
         Ok(Some(Box::new(commitment)))
     }
 }
@@ -338,9 +362,18 @@ struct Taken {
     inner: Arc<Inner>,
     reservation: Option<ReservationId>,
     about: About,
+    /// What receipts do not show.
+    hidden: Hidden,
     /// The receipt that allowed it.
     entry: Option<u64>,
+    /// How others find what it took.
+    held: Option<CallKey>,
+    /// Somebody may act on it.
+    begun: bool,
 }
+
+/// A session, and a call of it.
+type CallKey = (Arc<str>, Arc<str>);
 
 impl Commitment for Taken {
     fn decided_again(&mut self, cx: &CallContext, decision: &Decision) -> Result<(), Refusal> {
@@ -356,7 +389,7 @@ impl Commitment for Taken {
 
     fn ended(mut self: Box<Self>, end: &CallEnd) -> Option<Receipt> {
         let receipt = self.inner.receipts.as_ref().and_then(|log| {
-            let entry = self.about.outcome(end, self.entry, (self.inner.clock)());
+            let entry = self.about.outcome(end, &self.hidden, self.entry, (self.inner.clock)());
             let written = match self.inner.is_durable(&self.about.tool) && end.ran {
                 true => log.append_durably(entry),
                 false => log.append(entry),
@@ -390,17 +423,67 @@ impl Taken {
     }
 }
 
+impl Drop for Taken {
+    fn drop(&mut self) {
+        if let Some(held) = self.held.take() {
+            lock(&self.inner.held).remove(&held);
+        }
+        match self.begun {
+            false => self.give_back(),
+            // Nobody said how it ended, so it may have happened.
+            true => self.settle(),
+        }
+    }
+}
+
+/// Only plain data is moved under this lock, so a poisoned one still guards whole data.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Inner {
+    /// What was used of the limits that a call falls under, itself not counted.
+    fn spent(
+        &self,
+        cx: &CallContext,
+        call: &ToolCall,
+        now: Timestamp,
+    ) -> Result<Vec<Spent>, (Arc<str>, String)> {
+        // Whose counts they are does not depend on the arguments, which policies may still complete.
+        let looks = self
+            .limits
+            .iter()
+            .map(|limit| limit.look(cx, call).map_err(|reason| (limit.id().clone(), reason)));
+        let looks: Vec<Draw> = looks.filter_map(Result::transpose).collect::<Result<_, _>>()?;
+        let Some(first) = looks.first() else { return Ok(Vec::new()) };
+        let spent = self.store.spent(now, &looks);
+        let mut spent = spent.map_err(|error| (first.limit.clone(), error.to_string()))?;
+        // One that waited for a slot holds what it took.
+        if cx.waited
+            && let Some(held) = lock(&self.held).get(&(cx.session_id.clone(), call.id.clone()))
+        {
+            for draw in held {
+                for of in spent.iter_mut().filter(|of| of.limit == draw.limit) {
+                    of.calls = of.calls.saturating_sub(1);
+                    of.amount = of.amount.saturating_sub(draw.amount);
+                }
+            }
+        }
+        Ok(spent)
+    }
+
+    fn hidden(&self, decision: &Decision) -> Hidden {
+        let (tool, args) = (&decision.call.name, &decision.call.args);
+        let argument = Argument::of(tool, args, &self.redactions, false);
+        argument.map_or_else(|| Hidden::of(tool, &self.redactions), |argument| argument.hidden)
+    }
+
     fn draws(&self, cx: &CallContext, call: &ToolCall) -> Result<Vec<Draw>, (Arc<str>, String)> {
         let draws = self
             .limits
             .iter()
             .map(|limit| limit.draw(cx, call).map_err(|reason| (limit.id().clone(), reason)));
         draws.filter_map(Result::transpose).collect()
-    }
-
-    fn limit_ids(&self, draws: &[Draw]) -> Vec<Arc<str>> {
-        draws.iter().map(|draw| draw.limit.clone()).collect()
     }
 
     fn reserve(
@@ -535,7 +618,9 @@ impl About {
             add("snapshot", turn.snapshot_id.as_deref().into());
         }
         if let Some(caller) = cx.invocation.caller() {
-            add("caller", caller.id.as_ref().into());
+            if !caller.id.is_empty() {
+                add("caller", caller.id.as_ref().into());
+            }
             if let Some(tenant) = &caller.scope {
                 add("tenant", tenant.as_ref().into());
             }
@@ -553,6 +638,21 @@ impl About {
         if cx.approved {
             add("approved_by", cx.approved_by.as_deref().unwrap_or("somebody").into());
         }
+        if let Some(by) = &decision.by {
+            add("decided_by", by.as_ref().into());
+        }
+        let outcome = match &decision.ruling {
+            Ruling::Refuse { outcome, .. } => Some(*outcome),
+            _ => None,
+        };
+        let unknown = outcome == Some(Outcome::UnknownTool);
+        // Where arguments are not what the tool takes, nobody can tell what in them is not to be shown.
+        let broken = decision.unparsed.is_some() || outcome == Some(Outcome::InvalidArguments);
+        let argument = Argument::of(&self.tool, &decision.call.args, redactions, broken)?;
+        let hidden = match unknown {
+            true => Hidden::of_unknown(redactions),
+            false => argument.hidden.clone(),
+        };
         let verdict = match &decision.ruling {
             Ruling::Run | Ruling::HandOver => {
                 if decision.ruling == Ruling::HandOver {
@@ -562,21 +662,20 @@ impl About {
             }
             Ruling::Confirm { .. } => "confirm",
             Ruling::Ask { reason } => {
-                add("reason", reason.as_str().into());
+                add("reason", hidden.scrub(reason).into());
                 "ask"
             }
             Ruling::Refuse { outcome, reason, until } => {
-                add("reason", reason.as_str().into());
+                let reason = match broken {
+                    // It quotes them.
+                    true => hidden.conceal(reason),
+                    false => hidden.scrub(reason),
+                };
+                add("reason", reason.into());
                 if let Some(until) = until {
                     add("until", format!("{until:.3}").into());
                 }
-                match outcome {
-                    Outcome::Denied => "deny",
-                    Outcome::RateLimited => "rate_limited",
-                    Outcome::UnknownTool => "unknown_tool",
-                    Outcome::InvalidArguments => "invalid_arguments",
-                    _ => "refused",
-                }
+                verdict_of(*outcome)
             }
             _ => "unknown",
         };
@@ -584,24 +683,57 @@ impl About {
         if let Some(original) = &decision.original {
             add("proposed_sha256", canonical_hash(original)?.into());
         }
-        Argument::of(&self.tool, &decision.call.args, redactions)?.write(&mut entry);
+        match &decision.unparsed {
+            // There are none, but what came instead can be proven all the same.
+            Some(text) => add("request_sha256", text_hash(text).into()),
+            // What the name of the tool was meant to be nobody knows, nor what of it is shown.
+            None if unknown => add("arguments_sha256", argument.sha256.into()),
+            None => argument.write(&mut entry),
+        }
         Some(entry)
     }
 
-    fn outcome(&self, end: &CallEnd, decision: Option<u64>, now: Timestamp) -> JsonObject {
+    fn outcome(
+        &self,
+        end: &CallEnd,
+        hidden: &Hidden,
+        decision: Option<u64>,
+        now: Timestamp,
+    ) -> JsonObject {
         let mut entry = self.entry("outcome", now);
         let mut add = |name: &str, value: Value| drop(entry.insert(name.to_owned(), value));
         add("decision", decision.into());
         add("outcome", json!(end.outcome));
         add("ran", end.ran.into());
+        if end.by_host {
+            add("answered_by", "host".into());
+        }
         add("happened", json!(end.happened()));
         if let Some(hash) = end.output.as_ref().and_then(canonical_hash) {
             add("output_sha256", hash.into());
         }
         if let Some(detail) = &end.detail {
-            add("detail", detail.as_str().into());
+            add("detail", hidden.conceal(detail).into());
         }
         entry
+    }
+}
+
+/// What a receipt calls a refusal.
+fn verdict_of(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Denied => "deny",
+        Outcome::RateLimited => "rate_limited",
+        Outcome::UnknownTool => "unknown_tool",
+        Outcome::InvalidArguments => "invalid_arguments",
+        Outcome::NotApproved => "not_approved",
+        Outcome::NotConfirmed => "not_confirmed",
+        Outcome::Expired => "expired",
+        Outcome::Interrupted => "interrupted",
+        Outcome::Cancelled => "cancelled",
+        // A person gave the output in the place of the tool.
+        Outcome::Success => "answered",
+        _ => "refused",
     }
 }
 

@@ -12,6 +12,8 @@
 mod allow_list;
 mod ask_above;
 mod bounds;
+#[cfg(feature = "cedar")]
+mod cedar;
 mod compose;
 mod context;
 mod destinations;
@@ -27,6 +29,8 @@ mod time_window;
 
 use self::pattern::ToolPattern;
 
+#[cfg(feature = "cedar")]
+pub use self::cedar::{Cedar, CedarPolicies};
 #[cfg(feature = "sqlite")]
 pub use self::limits::SqliteLimits;
 pub use self::{
@@ -34,7 +38,7 @@ pub use self::{
     ask_above::AskAbove,
     bounds::ArgumentBounds,
     compose::Policies,
-    context::{Policy, PolicyContext, Spent, VerifiedLevel},
+    context::{Policy, PolicyContext, Spent},
     destinations::Destinations,
     file::PolicyFile,
     host::{Explanation, HostStatistics, PolicyHost, PolicyHostBuilder},
@@ -46,6 +50,7 @@ pub use self::{
     time_window::TimeWindow,
 };
 pub use crate::json_file::FileError;
+pub use antiphon_agent::VerifiedLevel;
 
 /// A policy that cannot be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -116,6 +116,10 @@ impl Policy for RulePolicy {
         "rules"
     }
 
+    fn reads_spent(&self) -> bool {
+        false
+    }
+
     fn decide(&self, cx: &PolicyContext, call: &ToolCall) -> Verdict {
         self.verdict(call, cx.confirmed, cx.approved)
     }

@@ -147,6 +147,10 @@ impl Scenario {
 
     /// What the policies and limits of the file say of it. Nothing is used up by asking.
     pub fn explain(&self, file: &PolicyFile) -> Result<Explanation, PolicyError> {
+        let mut names = self.spent.keys();
+        if let Some(name) = names.find(|name| !file.limit_ids().any(|id| *id == ***name)) {
+            return Err(PolicyError::of(name, "the policy file has no limit of this name"));
+        }
         let now = self.at.unwrap_or_else(Timestamp::now);
         let host = file.host().limit_store(Given(self.spent.clone())).clock(move || now).build()?;
         let mut cx = CallContext::new("scenario", 1, Arc::new(InMemory::new()));

@@ -56,6 +56,10 @@ impl Policy for TimeWindow {
         &self.id
     }
 
+    fn reads_spent(&self) -> bool {
+        false
+    }
+
     fn decide(&self, cx: &PolicyContext, call: &ToolCall) -> Verdict {
         match !self.tools.fits(&call.name) || self.is_open(cx) {
             true => Verdict::Allow,

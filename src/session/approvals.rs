@@ -83,7 +83,13 @@ pub(crate) struct Settled {
 
 impl Desk {
     /// Begins to attend, also to the calls that wait from before.
-    pub(crate) fn open(waiting: Waiting, speaking: Speaking, shared: &Arc<Shared>) -> Arc<Self> {
+    pub(crate) fn open(
+        mut waiting: Waiting,
+        speaking: Speaking,
+        shared: &Arc<Shared>,
+    ) -> Arc<Self> {
+        // Who refuses a call, or that nobody decides over it, is written down by the session's policy.
+        waiting.approvals = waiting.approvals.witnessed_as(&speaking.executor);
         let desk = Arc::new(Self {
             waiting,
             speaking: Mutex::new(speaking),

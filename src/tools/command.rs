@@ -198,7 +198,7 @@ impl Run<'_> {
                 io::ErrorKind::PermissionDenied => Status::PermissionDenied,
                 _ => Status::Unavailable,
             };
-            ToolError::new("the command cannot be started").with_status(status)
+            ToolError::new("the command cannot be started").with_status(status).not_done()
         })
     }
 

@@ -44,9 +44,9 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::{
-    Admission, Agent, AgentFinishReason, AgentInit, AgentResult, CallContext, InvocationContext,
-    Invoke, Memory, Outcome, Parking, Refused, RunContext, RuntimeError, ScopedMemory,
-    ToolExecutor, TurnResult,
+    Admission, Agent, AgentFinishReason, AgentInit, AgentResult, Authorizer, CallContext, InMemory,
+    InvocationContext, Invoke, Memory, Outcome, Parking, Refused, RunContext, RuntimeError,
+    ScopedMemory, ToolExecutor, TurnResult,
     agent::WallClock,
     executor::Claimed,
     ledger::{
@@ -54,6 +54,7 @@ use crate::{
         Lease, Lost, canonical_hash, later,
     },
     store::SessionStore,
+    witness::{self, Witness},
 };
 
 /// How long one operation of the store may take.
@@ -71,6 +72,8 @@ pub struct Approvals {
     within: Option<Arc<str>>,
     /// The memory that is handed over is as tools see it.
     scoped: bool,
+    /// Remembers what is decided here without any policy.
+    witness: Option<Arc<dyn Witness>>,
 }
 
 /// What a person says to a call.
@@ -202,6 +205,7 @@ impl Approvals {
             clock: Arc::new(Timestamp::now),
             within: None,
             scoped: false,
+            witness: None,
         })
     }
 
@@ -209,6 +213,22 @@ impl Approvals {
     pub fn of_agent(mut self, agent: impl Into<Arc<str>>) -> Self {
         self.agent = Some(agent.into());
         self
+    }
+
+    /// Has refusals, and calls that nobody decides over in time, remembered by the
+    /// [witness](crate::witness) of this policy. One that approves is remembered by the policy of the
+    /// tools that it is given.
+    pub fn witnessed_by(mut self, policy: &dyn Authorizer) -> Self {
+        self.witness = policy.witness();
+        self
+    }
+
+    /// [`Approvals::witnessed_by`] the policy of these tools.
+    pub fn witnessed_as(self, tools: &ToolExecutor) -> Self {
+        match tools.authorizer() {
+            Some(policy) => self.witnessed_by(&**policy),
+            None => self,
+        }
     }
 
     /// Tells the time of day, in the place of the system's clock.
@@ -299,6 +319,7 @@ impl Approvals {
         let ended = self.ended(Outcome::NotApproved, json!({ "error": text }), None);
         let decision = self.decision(answer, false);
         let record = self.decide(cx, key, &ended, Some(decision)).await?;
+        self.witness(cx, &record).await;
         self.deliver(cx, record).await
     }
 
@@ -354,8 +375,12 @@ impl Approvals {
         let mut context = CallContext::new(session.clone(), record.turn, memory.clone());
         (context.approved, context.waited) = (true, true);
         context.confirmed = record.approval.as_ref().is_some_and(|approval| approval.confirmed);
+        let approver = cx.caller().map(|caller| caller.id.clone()).filter(|id| !id.is_empty());
+        let answer = Answer { by: answer.by.or(approver), ..answer };
         context.approved_by = answer.by.clone();
-        context.invocation = cx.clone();
+        // Judged, counted and run in the name of who asked for it.
+        let invocation = record.on_behalf(&cx);
+        context.invocation = invocation.clone();
         let request = ToolCallRequest {
             id: record.call_id.clone(),
             name: record.tool.clone(),
@@ -373,16 +398,17 @@ impl Approvals {
                 let claimed = self.take(&cx, &record.key, decision).await?;
                 let cancelled = cx.cancellation().child_token();
                 let mut run = RunContext::new(session, record.turn, memory, cancelled)
-                    .with_invocation(cx.clone())
+                    .with_invocation(invocation)
                     .parking(Parking::default());
                 run.claimed = Some(claimed);
                 run.resumed = (asked_by == Some(AskedBy::Tool)).then_some(told);
                 tools.run(admitted, run).await;
                 return self.call(&cx, &record.key).await;
             }
-            Admission::Run(_) => {
+            Admission::Run(admitted) => {
                 let text = Outcome::Denied.fixed_text();
                 let detail = "the policy wants other arguments than those that were approved";
+                admitted.withdraw(Outcome::Denied, detail);
                 refused(Outcome::Denied, json!({ "error": text }), detail.into())
             }
             Admission::Refused(refusal) if refusal.outcome == Outcome::UnknownTool => {
@@ -570,6 +596,7 @@ impl Approvals {
         };
         let ended = self.ended(outcome, output, Some("answered by hand".into()));
         let record = self.decide(account.context(), key, &ended, Some(decision)).await?;
+        self.witness(account.context(), &record).await;
         account.note_ended(&record);
         Ok(())
     }
@@ -625,6 +652,26 @@ impl Approvals {
         }
     }
 
+    /// Has it remembered that a call is over without having run, and who decided so.
+    async fn witness(&self, cx: &InvocationContext, record: &CallRecord) {
+        let Some(witness) = self.witness.clone() else { return };
+        let CallState::Ended { outcome, detail, .. } = &record.state else { return };
+        let said = record.approval.as_ref().and_then(|approval| approval.decision.as_ref());
+        let reason = said.and_then(|said| said.reason.clone()).or_else(|| detail.clone());
+        let memory: Arc<dyn Memory> = Arc::new(InMemory::new());
+        let mut context = CallContext::new(record.session_id.clone(), record.turn, memory);
+        context.invocation = record.on_behalf(cx);
+        context.waited = true;
+        let ruling = witness::Ruling::Refuse {
+            outcome: *outcome,
+            reason: reason.unwrap_or_default(),
+            until: None,
+        };
+        let by = said.map(|said| said.by.clone().unwrap_or_else(|| "somebody".into()));
+        let decision = witness::Decision::outside(&context, record.call(), ruling, by);
+        witness::note(witness, context, decision).await;
+    }
+
     /// A call that waited for too long is over, with that as its outcome.
     async fn expire_if_due(
         &self,
@@ -640,7 +687,10 @@ impl Approvals {
         let detail = until.map(|until| format!("nobody decided until {until}"));
         let ended = self.ended(Outcome::Expired, json!({ "error": text }), detail);
         match self.decide(cx, &record.key, &ended, None).await {
-            Ok(record) => self.deliver(cx, record).await,
+            Ok(record) => {
+                self.witness(cx, &record).await;
+                self.deliver(cx, record).await
+            }
             // Somebody decided in this moment.
             Err(ApprovalError::NotWaiting(record)) => Ok(*record),
             Err(error) => Err(error),

@@ -84,6 +84,23 @@ impl Caller {
     }
 }
 
+/// How surely the host knows who calls: 0 is not at all; what higher ones mean is the host's to say.
+/// A host hands it along with [`InvocationContext::with_value`], or as the claim `verified_level` of
+/// the caller.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct VerifiedLevel(pub u8);
+
+impl VerifiedLevel {
+    /// What the host says of this call; 0 where it says nothing.
+    pub fn of(cx: &InvocationContext) -> Self {
+        let claimed = || {
+            let claim = cx.caller()?.claims.get("verified_level")?;
+            u8::try_from(claim.as_u64()?).ok().map(Self)
+        };
+        cx.value().copied().or_else(claimed).unwrap_or_default()
+    }
+}
+
 impl InvocationContext {
     /// A call of nobody in particular that may take as long as it likes.
     pub fn new() -> Self {
@@ -130,6 +147,18 @@ impl InvocationContext {
     pub(crate) fn with_account(mut self, account: Option<Arc<Account>>) -> Self {
         self.account = account;
         self
+    }
+
+    /// The same for the one who called before, as surely as that was known then, and not for whoever
+    /// decides over it now. The tenant stays.
+    pub(crate) fn on_behalf_of(&self, caller: Option<Caller>, verified: VerifiedLevel) -> Self {
+        let caller = match (caller, self.scope()) {
+            (Some(caller), _) => Some(caller),
+            // Nobody knows who called; a policy is not to take the approver for them.
+            (None, Some(tenant)) => Some(Caller::default().scope(tenant)),
+            (None, None) => None,
+        };
+        Self { caller: caller.map(Arc::new), ..self.clone() }.with_value(verified)
     }
 
     /// The same caller, outside of the session that the call runs in.

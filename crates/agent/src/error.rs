@@ -19,6 +19,8 @@ pub struct ToolError {
     /// What the tool had to give is more than it may give: the call ends as
     /// [`Outcome::OutputTooLarge`](crate::Outcome::OutputTooLarge).
     pub too_large: bool,
+    /// The tool is sure that nothing was done: see [`ToolError::not_done`].
+    pub not_done: bool,
     /// The call did not fail, it waits for somebody: an object that tells them why, or `true`. It
     /// ends as [`Outcome::Paused`](crate::Outcome::Paused); see
     /// [`interrupt`](crate::tool::interrupt).
@@ -33,6 +35,7 @@ impl ToolError {
             status: Status::Unknown,
             private: false,
             too_large: false,
+            not_done: false,
             interrupt: None,
         }
     }
@@ -50,6 +53,14 @@ impl ToolError {
     /// The call waits for somebody.
     pub(crate) fn paused(interrupt: Value) -> Self {
         Self { interrupt: Some(interrupt), ..Self::new("the tool waits for an answer") }
+    }
+
+    /// The tool is sure that nothing was done, so that what the call took from limits is free again.
+    /// Without this an error means that nobody can tell: what was paid may have been paid although
+    /// the answer got lost.
+    pub fn not_done(mut self) -> Self {
+        self.not_done = true;
+        self
     }
 
     /// Sets the canonical code.

@@ -107,7 +107,7 @@ pub use chat::{
     AgentApi, AgentChat, AgentChunk, AgentError, AgentInterrupt, AgentResponse, AgentTransport,
     AgentTurn, SnapshotLookup, TurnRun,
 };
-pub use context::{Caller, InvocationContext};
+pub use context::{Caller, InvocationContext, VerifiedLevel};
 pub use error::{RegistryError, ToolError};
 pub use executor::{
     Admission, AdmittedCall, Executed, ExecutorLimits, Outcome, Parking, Refused, RunContext,

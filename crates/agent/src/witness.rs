@@ -8,6 +8,7 @@
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
+    time::Duration,
 };
 
 use antiphon_types::{JsonObject, ToolCall};
@@ -69,7 +70,33 @@ pub struct Decision {
     pub policies: Vec<Arc<str>>,
     /// When.
     pub point: DecisionPoint,
+    /// Who decided, where it was a person and not the policy.
+    pub by: Option<Arc<str>>,
+    /// The arguments as they came, where they are no object or too large to be one: the call's are
+    /// empty then and say nothing.
+    pub unparsed: Option<Arc<str>>,
 }
+
+impl Decision {
+    /// A decision over a call that no policy came to, such as that of a person.
+    pub fn outside(cx: &CallContext, call: ToolCall, ruling: Ruling, by: Option<Arc<str>>) -> Self {
+        let (policies, point) = (Vec::new(), cx.point());
+        Self { call, original: None, ruling, policies, point, by, unparsed: None }
+    }
+}
+
+/// Has a decision remembered by which nothing runs. Waits for that for a while, and no longer.
+pub(crate) async fn note(witness: Arc<dyn Witness>, cx: CallContext, decision: Decision) {
+    let call = decision.call.id.clone();
+    let told =
+        tokio::task::spawn_blocking(move || caught(|| witness.decided(&cx, &decision)).map(drop));
+    if tokio::time::timeout(NOTE_LIMIT, told).await.is_err() {
+        tracing::error!(call = &*call, "a decision over a tool call is not written down yet");
+    }
+}
+
+/// How long a decision by which nothing runs is waited for to be written down.
+const NOTE_LIMIT: Duration = Duration::from_secs(5);
 
 /// What was decided over a call, by the policy or by the executor itself.
 #[derive(Clone, Debug, PartialEq)]
@@ -77,7 +104,7 @@ pub struct Decision {
 pub enum Ruling {
     /// Its tool may run.
     Run,
-    /// The host answers it: what it does, and whether, nobody here sees.
+    /// The host answers it: what it does, and whether, nobody here sees. What it answers is its end.
     HandOver,
     /// The user is to be asked.
     Confirm {
@@ -155,6 +182,10 @@ pub struct CallEnd {
     pub output: Option<Value>,
     /// What happened, for the host's records.
     pub detail: Option<String>,
+    /// The tool erred, and is sure that nothing was done.
+    pub not_done: bool,
+    /// The host answered the call in the place of a tool.
+    pub by_host: bool,
 }
 
 /// Whether what a call was to do was done.
@@ -163,9 +194,10 @@ pub struct CallEnd {
 pub enum Happened {
     /// It was.
     Yes,
-    /// It was not: the tool did not run, waits, or says that it failed.
+    /// It was not: the tool did not run, waits, or is [sure](crate::ToolError::not_done) that it did
+    /// nothing.
     No,
-    /// Nobody can tell: the tool panicked, or was given up while it ran.
+    /// Nobody can tell: the tool erred, panicked, or was given up while it ran.
     Unknown,
 }
 
@@ -175,7 +207,8 @@ impl CallEnd {
         match self.outcome {
             _ if !self.ran => Happened::No,
             Outcome::Success | Outcome::OutputTooLarge => Happened::Yes,
-            Outcome::Error | Outcome::Paused => Happened::No,
+            Outcome::Paused if !self.by_host => Happened::No,
+            _ if self.not_done => Happened::No,
             _ => Happened::Unknown,
         }
     }
@@ -252,6 +285,8 @@ impl Drop for All {
             ran: false,
             output: None,
             detail: Some("another witness refused the call".into()),
+            not_done: false,
+            by_host: false,
         };
         for each in std::mem::take(&mut self.0) {
             let _ = each.ended(&end);
@@ -263,11 +298,21 @@ impl Drop for All {
 pub(crate) struct Kept {
     commitment: Option<Box<dyn Commitment>>,
     ran: bool,
+    by_host: bool,
+    /// How the call ended, once that is known.
+    end: Option<CallEnd>,
 }
 
 impl Kept {
     pub(crate) fn new(commitment: Box<dyn Commitment>) -> Self {
-        Self { commitment: Some(commitment), ran: false }
+        Self { commitment: Some(commitment), ran: false, by_host: false, end: None }
+    }
+
+    /// The host answers the call: from here on it may do something.
+    pub(crate) fn by_host(self) -> Self {
+        let mut handed = self;
+        (handed.ran, handed.by_host) = (true, true);
+        handed
     }
 
     /// From here on the tool may do something.
@@ -285,9 +330,19 @@ impl Kept {
         caught(|| commitment.decided_again(cx, decision))
     }
 
+    /// The call is over, and ended so: whoever drops this from here on says that.
+    pub(crate) fn ends(&mut self, end: CallEnd) {
+        self.end = Some(end);
+    }
+
     /// The call is over. Blocks.
-    pub(crate) fn end(mut self, end: &CallEnd) -> Option<Receipt> {
-        ended(self.commitment.take()?, end)
+    pub(crate) fn end(mut self) -> Option<Receipt> {
+        let end = self.end.take()?;
+        ended(self.commitment.take()?, &end)
+    }
+
+    pub(crate) fn is_by_host(&self) -> bool {
+        self.by_host
     }
 
     pub(crate) fn has_run(&self) -> bool {
@@ -297,6 +352,7 @@ impl Kept {
     /// The call is over; nobody waits for that to be written down.
     pub(crate) fn end_behind(mut self, end: CallEnd) {
         if let Some(commitment) = self.commitment.take() {
+            let end = CallEnd { ran: self.ran, by_host: self.by_host, ..end };
             behind(commitment, end);
         }
     }
@@ -305,12 +361,19 @@ impl Kept {
 impl Drop for Kept {
     fn drop(&mut self) {
         let Some(commitment) = self.commitment.take() else { return };
-        let detail = match self.ran {
-            true => "given up while it ran",
-            false => "given up before it ran",
+        let given_up = || CallEnd {
+            ran: self.ran,
+            by_host: self.by_host,
+            ..CallEnd::not_run(
+                Outcome::Cancelled,
+                match self.ran {
+                    true => "given up while it ran",
+                    false => "given up before it ran",
+                },
+            )
         };
-        let (outcome, detail) = (Outcome::Cancelled, Some(detail.to_owned()));
-        behind(commitment, CallEnd { outcome, ran: self.ran, output: None, detail });
+        let end = self.end.take().unwrap_or_else(given_up);
+        behind(commitment, end);
     }
 }
 
@@ -339,10 +402,18 @@ impl CallEnd {
     pub(crate) fn of(executed: &Executed, ran: bool) -> Self {
         let output = (executed.outcome == Outcome::Success && ran)
             .then(|| executed.whole.clone().unwrap_or_else(|| executed.output.clone()));
-        Self { outcome: executed.outcome, ran, output, detail: executed.detail.clone() }
+        let (detail, not_done) = (executed.detail.clone(), executed.not_done);
+        Self { outcome: executed.outcome, ran, output, detail, not_done, by_host: false }
     }
 
     pub(crate) fn not_run(outcome: Outcome, detail: impl Into<String>) -> Self {
-        Self { outcome, ran: false, output: None, detail: Some(detail.into()) }
+        Self {
+            outcome,
+            ran: false,
+            output: None,
+            detail: Some(detail.into()),
+            not_done: false,
+            by_host: false,
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::{
     io::{self, Write},
+    path::Path,
     sync::Arc,
 };
 
@@ -12,6 +13,7 @@ use antiphon::{
         ledger::{CallRecord, CallState},
         memory::{FileMemory, InMemory},
     },
+    policy::{PolicyFile, PolicyHost, ReceiptLog},
     types::JsonObject,
 };
 use serde_json::{Value, json};
@@ -53,7 +55,8 @@ pub fn run(arguments: ApprovalsArguments) -> Result<(), Failure> {
                 memory,
                 common,
             } => {
-                let equipment = Equipment::read(tools.as_deref(), policy.as_deref(), &books)?;
+                let equipment = Equipment::read(tools.as_deref(), named(&policy), &books)?;
+                equipment.remembers()?;
                 let memory: Arc<dyn Memory> = match &memory {
                     Some(path) => Arc::new(FileMemory::open(path).await.map_err(Failure::usage)?),
                     None => Arc::new(InMemory::new()),
@@ -72,15 +75,39 @@ pub fn run(arguments: ApprovalsArguments) -> Result<(), Failure> {
                     desk.approvals.approve(&desk.cx, &key, decision, &tools, memory).await;
                 print(&[approved.map_err(refused)?], common.json)
             }
-            ApprovalsCommand::Deny { key, by, reason, common } => {
-                let desk = Desk::open(&common).await?;
+            ApprovalsCommand::Deny { key, by, reason, receipts, policy, common } => {
+                let books = receipts.zip(policy);
+                let book = books.map(|(receipts, policy)| book(&receipts, &policy)).transpose()?;
+                let mut desk = Desk::open(&common).await?;
                 let mut answer = answered_by(by);
                 answer.reason = reason;
+                if let Some(book) = book {
+                    desk.approvals = desk.approvals.witnessed_by(&book);
+                }
                 let denied = desk.approvals.deny(&desk.cx, &key, answer).await;
                 print(&[denied.map_err(refused)?], common.json)
             }
         }
     })
+}
+
+/// What stands for the rules that come with the program.
+const BUILT_IN: &str = "built-in";
+
+fn named(policy: &Path) -> Option<&Path> {
+    (policy != Path::new(BUILT_IN)).then_some(policy)
+}
+
+/// Where a refusal is written down, without what the policy does not show. Nothing is judged by it.
+fn book(receipts: &Path, policy: &Path) -> Result<PolicyHost, Failure> {
+    let log = ReceiptLog::open(receipts).map_err(Failure::usage)?;
+    let mut host = PolicyHost::builder().receipts(log);
+    if let Some(policy) = named(policy) {
+        for redaction in PolicyFile::load(policy).map_err(Failure::usage)?.redactions() {
+            host = host.redact(redaction.clone());
+        }
+    }
+    host.build().map_err(Failure::usage)
 }
 
 /// A store and in whose name it is decided.

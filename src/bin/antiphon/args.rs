@@ -2,6 +2,7 @@
 
 use std::{path::PathBuf, str::FromStr, time::Duration};
 
+use antiphon::agent::{Caller, InvocationContext};
 use clap::{ArgAction, ArgMatches, Args, Parser, Subcommand, ValueEnum};
 
 /// A realtime voice-agent toolkit.
@@ -85,6 +86,8 @@ pub struct TalkArguments {
     pub policy: Option<PathBuf>,
     #[command(flatten)]
     pub books: BookArguments,
+    #[command(flatten)]
+    pub who: CallerArguments,
     /// After this much silence the agent asks whether you are there, such as `3s` or `2m`.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub idle_remind: Option<Duration>,
@@ -186,6 +189,8 @@ pub struct ChatArguments {
     pub policy: Option<PathBuf>,
     #[command(flatten)]
     pub books: BookArguments,
+    #[command(flatten)]
+    pub who: CallerArguments,
     /// A file that keeps the memory (notes) from one conversation to the next.
     #[arg(long, value_name = "FILE")]
     pub memory: Option<PathBuf>,
@@ -271,6 +276,39 @@ pub enum SnapshotsCommand {
     },
 }
 
+/// In whose name a conversation is.
+#[derive(Clone, Debug, Default, Args)]
+pub struct CallerArguments {
+    /// Who calls, as policies, limits and receipts know them.
+    #[arg(long, value_name = "NAME")]
+    pub caller: Option<String>,
+    /// The tenant that the caller belongs to; what one tenant keeps no other sees.
+    #[arg(long, value_name = "TENANT")]
+    pub tenant: Option<String>,
+}
+
+impl CallerArguments {
+    /// `None`: nobody in particular.
+    pub fn caller(&self) -> Option<Caller> {
+        let Self { caller, tenant } = self;
+        if caller.is_none() && tenant.is_none() {
+            return None;
+        }
+        let caller = Caller::new(caller.as_deref().unwrap_or_default());
+        Some(match tenant {
+            Some(tenant) => caller.scope(tenant.as_str()),
+            None => caller,
+        })
+    }
+
+    pub fn context(&self) -> InvocationContext {
+        match self.caller() {
+            Some(caller) => InvocationContext::new().with_caller(caller),
+            None => InvocationContext::new(),
+        }
+    }
+}
+
 /// Where the policy keeps its books.
 #[derive(Clone, Debug, Default, Args)]
 pub struct BookArguments {
@@ -296,31 +334,47 @@ pub struct PolicyArguments {
 pub enum PolicyCommand {
     /// Says what is wrong with a policy file, and which patterns fit no tool.
     Check {
-        /// A JSON file of policies and limits, or of rules.
+        /// A JSON file of policies and limits, or of rules; or policies in Cedar (`.cedar`).
         #[arg(value_name = "POLICY")]
         policy: PathBuf,
-        /// A JSON list of tools whose bodies are commands: patterns that fit none of them are told.
+        /// A JSON list of tools whose bodies are commands: patterns that fit none of them and none of
+        /// the built-in ones are told, and policies in Cedar have to fit them.
+        #[arg(long, value_name = "FILE")]
+        tools: Option<PathBuf>,
+    },
+    /// Prints what policies in Cedar see of the tools and limits, as a schema of Cedar.
+    Schema {
+        /// A policy file, for its limits.
+        #[arg(value_name = "POLICY")]
+        policy: Option<PathBuf>,
+        /// A JSON list of tools whose bodies are commands.
         #[arg(long, value_name = "FILE")]
         tools: Option<PathBuf>,
     },
     /// Asks the policy about each call of a table of scenarios, and says which of them are not as
     /// expected.
     Test {
-        /// A JSON file of policies and limits, or of rules.
+        /// A JSON file of policies and limits, or of rules; or policies in Cedar (`.cedar`).
         #[arg(value_name = "POLICY")]
         policy: PathBuf,
         /// A JSON list of calls with what is expected of each.
         #[arg(value_name = "SCENARIOS")]
         scenarios: PathBuf,
+        /// A JSON list of tools whose bodies are commands, which policies in Cedar are about.
+        #[arg(long, value_name = "FILE")]
+        tools: Option<PathBuf>,
     },
     /// Says what each policy says of one call, and which of them decide.
     Explain {
-        /// A JSON file of policies and limits, or of rules.
+        /// A JSON file of policies and limits, or of rules; or policies in Cedar (`.cedar`).
         #[arg(value_name = "POLICY")]
         policy: PathBuf,
         /// The call, as in a table of scenarios: `{"tool": "pay", "args": {"cents": 5}}`.
         #[arg(value_name = "CALL")]
         call: String,
+        /// A JSON list of tools whose bodies are commands, which policies in Cedar are about.
+        #[arg(long, value_name = "FILE")]
+        tools: Option<PathBuf>,
     },
 }
 
@@ -391,10 +445,10 @@ pub enum ApprovalsCommand {
         /// A JSON list of tools whose bodies are commands.
         #[arg(long, value_name = "FILE")]
         tools: Option<PathBuf>,
-        /// A JSON file of rules over tool calls, or of policies and limits, in place of the built-in
-        /// rules.
+        /// The policy that the conversation had, which judges the call once more: a JSON file, or one in
+        /// Cedar; `built-in` for the rules that come with the program.
         #[arg(long, value_name = "FILE")]
-        policy: Option<PathBuf>,
+        policy: PathBuf,
         #[command(flatten)]
         books: BookArguments,
         /// The file that keeps the memory (notes).
@@ -414,6 +468,12 @@ pub enum ApprovalsCommand {
         /// Why; the agent is told.
         #[arg(long, value_name = "TEXT")]
         reason: Option<String>,
+        /// The log of receipts, which says who refused the call.
+        #[arg(long, value_name = "FILE", requires = "policy")]
+        receipts: Option<PathBuf>,
+        /// The policy that the conversation had: it says what receipts do not show.
+        #[arg(long, value_name = "FILE")]
+        policy: Option<PathBuf>,
         #[command(flatten)]
         common: StoreArguments,
     },

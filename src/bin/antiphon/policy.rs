@@ -1,34 +1,39 @@
 //! `antiphon policy`.
 
-use std::path::Path;
+use std::{path::Path, sync::Arc};
 
 use antiphon::{
-    agent::{Tool, Verdict},
-    policy::{Expected, Explanation, PolicyFile, Scenario},
+    agent::{Verdict, memory::InMemory},
+    policy::{Cedar, Expected, Explanation, PolicyFile, Scenario},
     tools::load_tools,
+    types::ToolDefinition,
 };
 
 use crate::{
     args::{PolicyArguments, PolicyCommand},
     failure::Failure,
+    toolbox::Toolbox,
 };
 
 /// Does what the command line says.
 pub fn run(arguments: PolicyArguments) -> Result<(), Failure> {
     match arguments.command {
         PolicyCommand::Check { policy, tools } => check(&policy, tools.as_deref()),
-        PolicyCommand::Test { policy, scenarios } => test(&policy, &scenarios),
-        PolicyCommand::Explain { policy, call } => explain(&policy, &call),
+        PolicyCommand::Schema { policy, tools } => schema(policy.as_deref(), tools.as_deref()),
+        PolicyCommand::Test { policy, scenarios, tools } => {
+            test(&policy, &scenarios, tools.as_deref())
+        }
+        PolicyCommand::Explain { policy, call, tools } => explain(&policy, &call, tools.as_deref()),
     }
 }
 
 fn check(policy: &Path, tools: Option<&Path>) -> Result<(), Failure> {
-    let file = load(policy)?;
+    let known = known_tools(tools)?;
+    let file = load(policy, &known)?;
     let mut unused = Vec::new();
-    if let Some(tools) = tools {
-        let tools = load_tools(tools).map_err(Failure::usage)?;
-        let names = tools.tools.iter().map(|tool| tool.name());
-        unused = file.unused_patterns(names).into_iter().map(str::to_owned).collect();
+    // Without them nobody knows which tools there are going to be.
+    if tools.is_some() {
+        unused = file.unused_patterns(known.iter().map(|tool| &*tool.name));
     }
     for pattern in &unused {
         println!("{}: no tool fits {pattern:?}", policy.display());
@@ -40,8 +45,18 @@ fn check(policy: &Path, tools: Option<&Path>) -> Result<(), Failure> {
     Ok(())
 }
 
-fn test(policy: &Path, scenarios: &Path) -> Result<(), Failure> {
-    let file = load(policy)?;
+fn schema(policy: Option<&Path>, tools: Option<&Path>) -> Result<(), Failure> {
+    let tools = known_tools(tools)?;
+    let limits = match policy {
+        Some(path) => PolicyFile::load(path).map_err(Failure::usage)?.limits().to_vec(),
+        None => Vec::new(),
+    };
+    println!("{}", Cedar::schema_text(&tools, &limits).map_err(Failure::failed)?);
+    Ok(())
+}
+
+fn test(policy: &Path, scenarios: &Path, tools: Option<&Path>) -> Result<(), Failure> {
+    let file = load(policy, &known_tools(tools)?)?;
     let scenarios = Scenario::load_all(scenarios).map_err(Failure::usage)?;
     let (all, mut failed) = (scenarios.len(), 0_usize);
     for (index, scenario) in scenarios.into_iter().enumerate() {
@@ -65,8 +80,8 @@ fn test(policy: &Path, scenarios: &Path) -> Result<(), Failure> {
     if failed > 0 { Err(Failure::Told) } else { Ok(()) }
 }
 
-fn explain(policy: &Path, call: &str) -> Result<(), Failure> {
-    let file = load(policy)?;
+fn explain(policy: &Path, call: &str, tools: Option<&Path>) -> Result<(), Failure> {
+    let file = load(policy, &known_tools(tools)?)?;
     let scenarios = Scenario::parse_all("CALL", &format!("[{call}]")).map_err(Failure::usage)?;
     for scenario in scenarios {
         let explanation = scenario.explain(&file).map_err(Failure::usage)?;
@@ -78,8 +93,16 @@ fn explain(policy: &Path, call: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-fn load(policy: &Path) -> Result<PolicyFile, Failure> {
+/// The built-in tools, and those of the file.
+fn known_tools(tools: Option<&Path>) -> Result<Vec<ToolDefinition>, Failure> {
+    let tools = tools.map(load_tools).transpose().map_err(Failure::usage)?;
+    let toolbox = Toolbox::with_tools(tools.as_ref(), Arc::new(InMemory::new()))?;
+    Ok(toolbox.registry.definitions())
+}
+
+fn load(policy: &Path, tools: &[ToolDefinition]) -> Result<PolicyFile, Failure> {
     let file = PolicyFile::load(policy).map_err(Failure::usage)?;
+    let file = file.for_tools(tools).map_err(Failure::usage)?;
     // What only shows when the parts come together.
     file.host().build().map_err(Failure::usage)?;
     Ok(file)

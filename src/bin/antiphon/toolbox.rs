@@ -24,6 +24,18 @@ pub struct Equipment {
 }
 
 impl Equipment {
+    /// Whether the policy counts what its limits allow in a file, where it has limits: what is counted
+    /// in memory is forgotten when this program ends.
+    pub fn remembers(&self) -> Result<(), Failure> {
+        match self.books.limits.is_none() && !self.policy.limits().is_empty() {
+            true => Err(Failure::usage(format!(
+                "{}: it has limits, and --limits does not say where they are counted",
+                self.policy_name
+            ))),
+            false => Ok(()),
+        }
+    }
+
     /// Reads the files.
     pub fn read(
         tools: Option<&Path>,
@@ -57,6 +69,19 @@ impl Toolbox {
         equipment: Equipment,
         memory: Arc<dyn Memory>,
     ) -> Result<(Self, PolicyHost), Failure> {
+        let Equipment { tools, policy, policy_name, books } = equipment;
+        let toolbox = Self::with_tools(tools.as_ref(), memory)?;
+        let definitions = toolbox.registry.definitions();
+        let tools = definitions.iter().map(|definition| &*definition.name);
+        for pattern in policy.unused_patterns(tools) {
+            eprintln!("antiphon: {policy_name}: no tool fits the rule for {pattern:?}");
+        }
+        let policy = policy.for_tools(&definitions).map_err(Failure::usage)?;
+        Ok((toolbox, host(&policy, &policy_name, &books)?))
+    }
+
+    /// The built-in tools and those of the user's file.
+    pub fn with_tools(file: Option<&ToolFile>, memory: Arc<dyn Memory>) -> Result<Self, Failure> {
         let registry = Arc::new(ToolRegistry::new());
         let (timers, rings) = Timers::new();
         let notes = Notes::new(memory);
@@ -75,8 +100,7 @@ impl Toolbox {
         for registered in built_in {
             registered.map_err(Failure::failed)?;
         }
-        let Equipment { tools, policy, policy_name, books } = equipment;
-        if let Some(file) = tools {
+        if let Some(file) = file {
             for (index, tool) in file.tools.iter().enumerate() {
                 let fail = |reason: String| Failure::usage(file.error_at(index, reason));
                 PhraseMatcher::check(&tool.definition())
@@ -84,26 +108,28 @@ impl Toolbox {
                 registry.register(tool.clone()).map_err(|error| fail(error.to_string()))?;
             }
         }
-        let definitions = registry.definitions();
-        let tools = definitions.iter().map(|definition| &*definition.name);
-        for pattern in policy.unused_patterns(tools) {
-            eprintln!("antiphon: {policy_name}: no tool fits the rule for {pattern:?}");
-        }
-        Ok((Self { registry, timers, rings }, host(&policy, &books)?))
+        Ok(Self { registry, timers, rings })
     }
 }
 
 /// The policy with its books.
-fn host(policy: &PolicyFile, books: &BookArguments) -> Result<PolicyHost, Failure> {
+fn host(policy: &PolicyFile, name: &str, books: &BookArguments) -> Result<PolicyHost, Failure> {
     let mut host = policy.host();
     if let Some(path) = &books.limits {
         host = host.limit_store(SqliteLimits::open(path).map_err(Failure::usage)?);
     }
-    if let Some(path) = &books.receipts {
-        host = host.receipts(ReceiptLog::open(path).map_err(Failure::usage)?);
-        for tools in policy.durable() {
-            host = host.durable(tools);
+    match &books.receipts {
+        Some(path) => {
+            host = host.receipts(ReceiptLog::open(path).map_err(Failure::usage)?);
+            for tools in policy.durable() {
+                host = host.durable(tools);
+            }
         }
+        None if policy.durable().next().is_some() => {
+            let reason = "its receipts are to be durable, and there are none without --receipts";
+            return Err(Failure::usage(format!("{name}: {reason}")));
+        }
+        None => {}
     }
     host.build().map_err(Failure::usage)
 }

@@ -7,10 +7,10 @@ use std::{
 };
 
 use antiphon_agent::{
-    Admission, Caller, ExecutorLimits, FuncTool, InMemory, InvocationContext, RunContext,
+    Admission, Caller, Executed, ExecutorLimits, FuncTool, InMemory, InvocationContext, RunContext,
     ToolError, ToolExecutor, ToolRegistry,
 };
-use antiphon_types::{ToolArguments, ToolCallRequest};
+use antiphon_types::{ToolArguments, ToolCallRequest, ToolResponse};
 use proptest::prelude::*;
 
 use super::*;
@@ -40,11 +40,15 @@ impl Till {
                 let own = text.lines().filter(|line| line.contains(&own));
                 own.filter(|line| line.contains(r#""verdict":"allow"#)).count() > 0
             });
-            let fails = args.contains_key("fails");
+            let (fails, refuses) = (args.contains_key("fails"), args.contains_key("refuses"));
             async move {
                 till.unreceipted.fetch_add(u64::from(!receipted), Ordering::SeqCst);
+                if refuses {
+                    return Err(ToolError::new("no money").not_done());
+                }
                 if fails {
-                    return Err(ToolError::new("no money"));
+                    // It paid, and the answer of the bank got lost.
+                    return Err(ToolError::new("502 Bad Gateway"));
                 }
                 if args.contains_key("hangs") {
                     std::future::pending::<()>().await;
@@ -149,7 +153,7 @@ async fn what_was_not_done_is_given_back_and_what_may_have_been_is_not() {
     let till = Till::default();
     let host = paying().limit(daily(100)).build().unwrap();
     let tools = ToolExecutor::new(till.tools(None), Some(Arc::new(host)));
-    assert_eq!(call(&tools, "1", r#"{"cents":100,"fails":1}"#).await, Outcome::Error);
+    assert_eq!(call(&tools, "1", r#"{"cents":100,"refuses":1}"#).await, Outcome::Error);
     assert_eq!(call(&tools, "2", r#"{"cents":60}"#).await, Outcome::Success);
     assert_eq!(call(&tools, "3", r#"{"cents":60}"#).await, Outcome::RateLimited);
     assert_eq!(call(&tools, "4", r#"{"cents":101}"#).await, Outcome::Denied);
@@ -172,6 +176,173 @@ async fn what_was_not_done_is_given_back_and_what_may_have_been_is_not() {
     assert_eq!(executed.outcome, Outcome::Cancelled);
     assert_eq!(call(&tools, "6", r#"{"cents":1}"#).await, Outcome::RateLimited);
     assert_eq!(till.total(), 60);
+}
+
+#[tokio::test]
+async fn what_a_tool_that_errs_may_have_paid_stays_taken() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("receipts");
+    let till = Till::default();
+    let host = paying().limit(daily(100)).receipts(ReceiptLog::open(&path).unwrap());
+    let tools = ToolExecutor::new(till.tools(None), Some(Arc::new(host.build().unwrap())));
+    assert_eq!(call(&tools, "1", r#"{"cents":60,"fails":1}"#).await, Outcome::Error);
+    assert_eq!(call(&tools, "2", r#"{"cents":60,"fails":1}"#).await, Outcome::RateLimited);
+    let entries = entries(&path);
+    assert_eq!((text(&entries[1], "outcome"), text(&entries[1], "happened")), ("error", "unknown"));
+}
+
+#[tokio::test]
+async fn what_is_hidden_is_nowhere_in_the_log() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("receipts");
+    struct Quotes;
+    impl Policy for Quotes {
+        fn id(&self) -> &str {
+            "quotes"
+        }
+        fn decide(&self, _: &PolicyContext, call: &ToolCall) -> Verdict {
+            match call.args.get("denied") {
+                Some(_) => Verdict::Deny(Denial::private(format!("no {}", call.args["iban"]))),
+                None => Verdict::Allow,
+            }
+        }
+    }
+    let registry = ToolRegistry::new();
+    let schema = json!({
+        "type": "object", "properties": { "iban": { "type": "string", "pattern": "^DE" } },
+    });
+    registry.must_register(FuncTool::new(
+        "pay",
+        "Pays.",
+        schema,
+        |_, args: JsonObject| async move {
+            Err::<JsonObject, _>(ToolError::new(format!("cannot pay {}", args["iban"])))
+        },
+    ));
+    let host = PolicyHost::builder()
+        .policy(Quotes)
+        .receipts(ReceiptLog::open(&path).unwrap())
+        .redact(Redaction::new("pay", "iban").unwrap())
+        .build()
+        .unwrap();
+    let tools = ToolExecutor::new(Arc::new(registry), Some(Arc::new(host)));
+    let outcomes = [
+        call(&tools, "1", r#"{"iban":"DE4711"}"#).await,
+        call(&tools, "2", r#"{"iban":"DE4711","denied":true}"#).await,
+        call(&tools, "3", r#"{"iban":"XX4711"}"#).await,
+        call(&tools, "4", r#"{"iban":4711}"#).await,
+        call(&tools, "5", r#"{"iban":"DE4711","iban":"DE4711"}"#).await,
+    ];
+    let invalid = Outcome::InvalidArguments;
+    assert_eq!(outcomes, [Outcome::Error, Outcome::Denied, invalid, invalid, invalid]);
+    let arguments = ToolArguments::Json(r#"{"iban":"DE4711"}"#.to_owned());
+    let request = ToolCallRequest { id: "6".into(), name: "Pay".into(), arguments };
+    tools.admit_within(&context(), request, PATIENCE).await;
+    let log = fs::read_to_string(&path).unwrap();
+    assert!(!log.contains("4711"), "{log}");
+    let entries = entries(&path);
+    assert_eq!(text(&entries[2], "reason"), "no [redacted]", "a quote in quotes");
+    // What was meant can be proven all the same.
+    let meant = json!({ "iban": "DE4711" });
+    let meant = meant.as_object().unwrap();
+    for at in [0, entries.len() - 1] {
+        assert!(crate::policy::receipts::proves(&entries[at], meant), "{:?}", entries[at]);
+    }
+    let raw = &entries[entries.len() - 2];
+    assert!(raw.get("arguments_sha256").is_none() && text(raw, "request_sha256").len() == 64);
+}
+
+#[tokio::test]
+async fn the_receipt_of_a_policy_that_was_late_is_about_the_arguments_that_came() {
+    struct Sleeps;
+    impl Policy for Sleeps {
+        fn id(&self) -> &str {
+            "sleeps"
+        }
+        fn decide(&self, _: &PolicyContext, _: &ToolCall) -> Verdict {
+            std::thread::sleep(Duration::from_millis(200));
+            Verdict::Allow
+        }
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("receipts");
+    let host = PolicyHost::builder().policy(Sleeps).receipts(ReceiptLog::open(&path).unwrap());
+    let till = Till::default();
+    let tools = ToolExecutor::new(till.tools(None), Some(Arc::new(host.build().unwrap())));
+    let arguments = ToolArguments::Json(r#"{"cents":90000}"#.to_owned());
+    let request = ToolCallRequest { id: "1".into(), name: "pay".into(), arguments };
+    tools.admit_within(&context(), request, Some(Duration::from_millis(1))).await;
+    let entry = &entries(&path)[0];
+    assert_eq!(
+        (text(entry, "verdict"), &entry["arguments"]),
+        ("deny", &json!({ "cents": 90_000 }))
+    );
+}
+
+#[tokio::test]
+async fn what_was_spent_is_known_though_other_arguments_are_still_to_come() {
+    struct Completes;
+    impl Policy for Completes {
+        fn id(&self) -> &str {
+            "completes"
+        }
+        fn decide(&self, _: &PolicyContext, call: &ToolCall) -> Verdict {
+            let mut args = call.args.clone();
+            args.insert("cents".into(), 40.into());
+            Verdict::AllowWith(args)
+        }
+    }
+    struct Caps;
+    impl Policy for Caps {
+        fn id(&self) -> &str {
+            "caps"
+        }
+        fn decide(&self, cx: &PolicyContext, _: &ToolCall) -> Verdict {
+            match cx.spent[0].amount {
+                0 => Verdict::Allow,
+                _ => Verdict::Deny(Denial::private("something was spent")),
+            }
+        }
+    }
+    let till = Till::default();
+    let host = paying().policy(Completes).policy(Caps).limit(daily(1_000)).build().unwrap();
+    let tools = ToolExecutor::new(till.tools(None), Some(Arc::new(host)));
+    assert_eq!(call(&tools, "1", "{}").await, Outcome::Success);
+    assert_eq!(call(&tools, "2", "{}").await, Outcome::Denied);
+}
+
+#[tokio::test]
+async fn a_host_that_is_wrapped_in_a_closure_allows_nothing() {
+    let (till, host) = (Till::default(), paying().build().unwrap());
+    let wrapped = move |cx: &CallContext, call: &ToolCall| host.authorize_tool_call(cx, call);
+    let tools = ToolExecutor::new(till.tools(None), Some(Arc::new(wrapped)));
+    assert_eq!(call(&tools, "1", r#"{"cents":1}"#).await, Outcome::Denied);
+}
+
+#[tokio::test]
+async fn what_the_host_of_a_call_answers_is_its_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("receipts");
+    let host = paying().limit(daily(100)).receipts(ReceiptLog::open(&path).unwrap());
+    let registry = Arc::new(ToolRegistry::new());
+    let tools = ToolExecutor::new(registry, Some(Arc::new(host.build().unwrap())));
+    let tools = tools.host_tools(["pay".into()]);
+    let admit = async |id: &str| {
+        let arguments = ToolArguments::Json(r#"{"cents":60}"#.to_owned());
+        let request = ToolCallRequest { id: id.into(), name: "pay".into(), arguments };
+        tools.admit_within(&context(), request, PATIENCE).await
+    };
+    assert!(matches!(admit("1").await, Admission::Host(_)));
+    let response = ToolResponse::new("1", "pay", JsonObject::new());
+    let executed = tools.answered_by_host(Executed::new(response, Outcome::Success)).await;
+    assert_eq!(executed.receipt.map(|receipt| receipt.sequence), Some(2));
+    let entries = entries(&path);
+    assert_eq!(text(&entries[0], "answered_by"), "host");
+    assert_eq!((text(&entries[1], "answered_by"), text(&entries[1], "happened")), ("host", "yes"));
+    let again = admit("2").await;
+    assert!(
+        matches!(again, Admission::Refused(refused) if refused.outcome == Outcome::RateLimited)
+    );
 }
 
 #[tokio::test]
@@ -332,7 +503,9 @@ fn hosts_that_cannot_be_are_refused() {
     let cx = context();
     let call = ToolCall { id: "1".into(), name: "pay".into(), args: JsonObject::new() };
     let nothing = PolicyHost::builder().build().unwrap();
-    assert!(matches!(nothing.authorize_tool_call(&cx, &call), Verdict::Deny(_)));
+    assert!(matches!(nothing.judge(&cx, &call).verdict, Verdict::Deny(_)));
+    let minute = Duration::from_secs(60);
+    assert!(paying().limit(Limit::new("none", "pay", minute).unwrap()).build().is_err());
 }
 
 proptest! {

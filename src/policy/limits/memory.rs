@@ -34,22 +34,25 @@ impl InMemoryLimits {
 
 #[derive(Debug, Default)]
 struct Counts {
-    /// By key, then by step.
-    used: HashMap<String, (Window, BTreeMap<i64, Used>)>,
-    reservations: HashMap<u64, Vec<(String, i64, u64)>>,
+    /// By key, then by when a step ends and how long it is.
+    used: HashMap<String, (Window, BTreeMap<Step, Used>)>,
+    reservations: HashMap<u64, Vec<(String, Step, u64)>>,
     next: u64,
 }
+
+type Step = (i64, i64);
 
 impl Counts {
     fn used(&self, now: Timestamp, draw: &Draw) -> Vec<Used> {
         let Some((_, steps)) = self.used.get(&draw.key) else { return Vec::new() };
-        steps.range(Window::of(draw.window).oldest(now)..).map(|(_, used)| *used).collect()
+        let begins = Window::of(draw.window).begins(now);
+        steps.range((begins.saturating_add(1), i64::MIN)..).map(|(_, used)| *used).collect()
     }
 
     fn forget(&mut self, now: Timestamp) {
         self.used.retain(|_, (window, steps)| {
-            let keep = steps.split_off(&window.forgettable(now));
-            *steps = keep;
+            let newest = steps.last_key_value().map(|((end, _), _)| *end);
+            *steps = steps.split_off(&(window.forgettable(now, newest), i64::MIN));
             !steps.is_empty()
         });
     }
@@ -75,15 +78,19 @@ impl LimitStore for InMemoryLimits {
         let mut taken = Vec::with_capacity(draws.len());
         for draw in draws {
             let window = Window::of(draw.window);
-            let step = window.step_of(now);
-            let (_, steps) =
+            let (start, length) = window.step_of(now);
+            let step = (start.saturating_add(length), length);
+            let (kept_for, steps) =
                 counts.used.entry(draw.key.clone()).or_insert_with(|| (window, BTreeMap::new()));
+            *kept_for = window.longer(*kept_for);
+            let newest = steps.last_key_value().map(|((end, _), _)| *end);
+            let forgettable = kept_for.forgettable(now, newest);
             while let Some(oldest) = steps.first_entry()
-                && *oldest.key() < window.forgettable(now)
+                && oldest.key().0 < forgettable
             {
                 oldest.remove();
             }
-            let used = steps.entry(step).or_insert(Used { step, ..Used::default() });
+            let used = steps.entry(step).or_insert(Used { start, length, ..Used::default() });
             used.calls = used.calls.saturating_add(1);
             used.amount = used.amount.saturating_add(draw.amount);
             taken.push((draw.key.clone(), step, draw.amount));

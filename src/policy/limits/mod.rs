@@ -111,6 +111,25 @@ impl Limit {
         &self.id
     }
 
+    /// Whether calls of this tool fall under it.
+    #[cfg(feature = "cedar")]
+    pub(crate) fn fits(&self, tool: &str) -> bool {
+        self.tools.fits(tool)
+    }
+
+    /// Whether it refuses anything at all.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.max_calls.is_none() && self.max_amount.is_none()
+    }
+
+    /// Whose count of it this call falls under, to look at what is used; the amount is 0.
+    pub(crate) fn look(&self, cx: &CallContext, call: &ToolCall) -> Result<Option<Draw>, String> {
+        if !self.tools.fits(&call.name) {
+            return Ok(None);
+        }
+        self.drawn(cx, call, 0).map(Some)
+    }
+
     /// What this call takes from it: nothing, where it does not fall under it.
     ///
     /// # Errors
@@ -124,14 +143,18 @@ impl Limit {
             Some((field, _)) => field.read(&call.args).map_err(|error| error.to_string())?,
             None => 0,
         };
-        Ok(Some(Draw {
+        self.drawn(cx, call, amount).map(Some)
+    }
+
+    fn drawn(&self, cx: &CallContext, call: &ToolCall, amount: u64) -> Result<Draw, String> {
+        Ok(Draw {
             limit: self.id.clone(),
             key: self.key(cx, call)?,
             window: self.window,
             amount,
             max_calls: self.max_calls,
             max_amount: self.max_amount.as_ref().map(|(_, max)| *max),
-        }))
+        })
     }
 
     /// Whose count it is. No two of them have one key, whatever characters names have.

@@ -25,7 +25,11 @@ const BUSY: Duration = Duration::from_secs(4);
 
 /// `ANTL`: the file is one of limits.
 const APPLICATION_ID: i64 = 0x414e_544c;
-const VERSION: i64 = 1;
+const VERSION: i64 = 2;
+
+/// A reservation that is older belongs to a process that is gone: what it took stays taken, and nobody
+/// is going to settle it.
+const ABANDONED_MS: i64 = 7 * 24 * 60 * 60 * 1_000;
 
 /// Limits in a SQLite file: a restart does not reset them, and all processes that open the file take
 /// from the same. What was taken is on the disk before a tool runs, also when the power fails.
@@ -81,18 +85,22 @@ impl LimitStore for SqliteLimits {
             let mut taken = Vec::with_capacity(draws.len());
             for draw in draws {
                 let window = Window::of(draw.window);
-                let (step, amount) = (window.step_of(now), units(draw.amount)?);
+                let ((start, length), amount) = (window.step_of(now), units(draw.amount)?);
+                let end = start.saturating_add(length);
+                let newest: Option<i64> = transaction
+                    .prepare_cached("SELECT max(until) FROM used WHERE key = ?1")?
+                    .query_row([&draw.key], |row| row.get(0))?;
                 transaction
                     .prepare_cached(
-                        "INSERT INTO used (key, step, calls, amount) VALUES (?1, ?2, 1, ?3)
-                         ON CONFLICT (key, step) DO UPDATE
+                        "INSERT INTO used (key, until, length, calls, amount) VALUES (?1, ?2, ?3, 1, ?4)
+                         ON CONFLICT (key, until, length) DO UPDATE
                          SET calls = calls + 1, amount = amount + excluded.amount",
                     )?
-                    .execute(params![draw.key, step, amount])?;
+                    .execute(params![draw.key, end, length, amount])?;
                 transaction
-                    .prepare_cached("DELETE FROM used WHERE key = ?1 AND step < ?2")?
-                    .execute(params![draw.key, window.forgettable(now)])?;
-                taken.push(Taken { key: draw.key.clone(), step, amount });
+                    .prepare_cached("DELETE FROM used WHERE key = ?1 AND until < ?2")?
+                    .execute(params![draw.key, window.forgettable(now, newest)])?;
+                taken.push(Taken { key: draw.key.clone(), end, length, amount });
             }
             let taken = serde_json::to_string(&taken)?;
             transaction
@@ -113,13 +121,13 @@ impl LimitStore for SqliteLimits {
     fn give_back(&self, reservation: ReservationId) -> Result<(), LimitError> {
         self.write(|transaction| {
             let Some(taken) = take(transaction, reservation)? else { return Ok(()) };
-            for Taken { key, step, amount } in serde_json::from_str::<Vec<Taken>>(&taken)? {
+            for Taken { key, end, length, amount } in serde_json::from_str::<Vec<Taken>>(&taken)? {
                 transaction
                     .prepare_cached(
-                        "UPDATE used SET calls = max(calls - 1, 0), amount = max(amount - ?3, 0)
-                         WHERE key = ?1 AND step = ?2",
+                        "UPDATE used SET calls = max(calls - 1, 0), amount = max(amount - ?4, 0)
+                         WHERE key = ?1 AND until = ?2 AND length = ?3",
                     )?
-                    .execute(params![key, step, amount])?;
+                    .execute(params![key, end, length, amount])?;
             }
             Ok(())
         })
@@ -145,21 +153,24 @@ impl fmt::Debug for SqliteLimits {
 #[derive(Serialize, Deserialize)]
 struct Taken {
     key: String,
-    step: i64,
+    end: i64,
+    length: i64,
     amount: i64,
 }
 
 fn used(connection: &Connection, now: Timestamp, draw: &Draw) -> Result<Vec<Used>, Trouble> {
     let mut statement = connection.prepare_cached(
-        "SELECT step, calls, amount FROM used WHERE key = ?1 AND step >= ?2 ORDER BY step",
+        "SELECT until, length, calls, amount FROM used WHERE key = ?1 AND until > ?2 ORDER BY until",
     )?;
-    let oldest = Window::of(draw.window).oldest(now);
-    let rows = statement.query_map(params![draw.key, oldest], |row| {
-        Ok((row.get(0)?, row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
+    let begins = Window::of(draw.window).begins(now);
+    let rows = statement.query_map(params![draw.key, begins], |row| {
+        let (end, length): (i64, i64) = (row.get(0)?, row.get(1)?);
+        Ok((end, length, row.get::<_, i64>(2)?, row.get::<_, i64>(3)?))
     })?;
     rows.map(|row| {
-        let (step, calls, amount) = row?;
-        Ok(Used { step, calls: calls.try_into()?, amount: amount.try_into()? })
+        let (end, length, calls, amount) = row?;
+        let start = end.saturating_sub(length);
+        Ok(Used { start, length, calls: calls.try_into()?, amount: amount.try_into()? })
     })
     .collect()
 }
@@ -195,7 +206,10 @@ fn prepare(connection: &mut Connection) -> Result<(), Trouble> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let number = |name| transaction.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
     match (number("application_id")?, number("user_version")?) {
-        (APPLICATION_ID, VERSION) => {}
+        (APPLICATION_ID, VERSION) => {
+            let now = Timestamp::now().as_millisecond();
+            transaction.execute("DELETE FROM reservation WHERE at < ?1", [now - ABANDONED_MS])?;
+        }
         (APPLICATION_ID, version) => {
             return Err(Trouble(format!("it has version {version} of limits, not {VERSION}")));
         }
@@ -209,10 +223,13 @@ fn prepare(connection: &mut Connection) -> Result<(), Trouble> {
             transaction.execute_batch(
                 "CREATE TABLE used (
                      key TEXT NOT NULL,
-                     step INTEGER NOT NULL,
+                     -- When the step ends, and how long it is, in milliseconds: whatever window the
+                     -- limit has by then, what was used counts.
+                     until INTEGER NOT NULL,
+                     length INTEGER NOT NULL,
                      calls INTEGER NOT NULL,
                      amount INTEGER NOT NULL,
-                     PRIMARY KEY (key, step)
+                     PRIMARY KEY (key, until, length)
                  ) WITHOUT ROWID, STRICT;
                  -- Numbers are never used again: one that is settled must not name another.
                  CREATE TABLE reservation (

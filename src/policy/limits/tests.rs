@@ -122,6 +122,48 @@ fn a_clock_that_is_set_back_frees_nothing() {
     }
 }
 
+#[test]
+fn a_window_that_is_changed_forgets_nothing_and_blocks_nobody() {
+    const DAY: i64 = 24 * 60 * 60 * 1_000;
+    let directory = tempfile::tempdir().unwrap();
+    for store in stores(directory.path()) {
+        let store = &*store;
+        let day = Draw { window: Duration::from_millis(DAY as u64), ..draw(60, None, Some(100)) };
+        let week = Draw { window: day.window * 7, ..day.clone() };
+        let now = 1_700_000_000_000;
+        assert!(taken(store, now, &day).is_some());
+        // The same day, whatever the window is now: longer, shorter, and back.
+        for other in [&week, &day, &Draw { window: Duration::from_secs(60), ..day.clone() }, &week]
+        {
+            assert_eq!(taken(store, now + 1_000, other), None, "{other:?}");
+        }
+        // Two days later it still counts for the week, and not for the day.
+        assert_eq!(taken(store, now + 2 * DAY, &week), None);
+        let refused = store.reserve(at(now + 2 * DAY), std::slice::from_ref(&week)).unwrap();
+        let Reserved::No { until: Some(until), .. } = refused else { panic!("{refused:?}") };
+        let days = (until.as_millisecond() - now) as f64 / DAY as f64;
+        assert!((7.0..7.2).contains(&days), "{days} days");
+        assert!(taken(store, now + 2 * DAY, &day).is_some());
+        // What was taken by the shorter window counts for the longer one.
+        assert_eq!(taken(store, now + 8 * DAY, &week), None);
+        assert!(taken(store, now + 10 * DAY, &week).is_some());
+    }
+}
+
+#[test]
+fn a_clock_that_jumps_ahead_for_a_call_forgets_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    for store in stores(directory.path()) {
+        let store = &*store;
+        let draw = draw(100, None, Some(100));
+        assert!(taken(store, 1_000_000, &draw).is_some());
+        assert!(taken(store, 90_000_000, &draw).is_some());
+        assert_eq!(taken(store, 1_000_000, &draw), None);
+        let spent = store.spent(at(1_000_000), std::slice::from_ref(&draw)).unwrap();
+        assert_eq!(spent, [Spent::new("limit", 2, 200)]);
+    }
+}
+
 #[cfg(feature = "sqlite")]
 #[test]
 fn a_restart_resets_nothing_and_other_databases_are_refused() {
@@ -289,7 +331,9 @@ proptest! {
     fn no_time_and_no_length_overflows(now in any::<i64>(), length in any::<u64>()) {
         let now = Timestamp::from_millisecond(now).unwrap_or(Timestamp::MIN);
         let window = Window::of(Duration::from_millis(length));
-        prop_assert!(window.forgettable(now) < window.oldest(now));
-        prop_assert!(window.oldest(now) < window.step_of(now));
+        prop_assert!(window.forgettable(now, None) < window.begins(now));
+        let (start, length) = window.step_of(now);
+        prop_assert!(window.begins(now) < start.saturating_add(length));
+        prop_assert!(start <= now.as_millisecond());
     }
 }

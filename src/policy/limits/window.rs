@@ -16,10 +16,14 @@ pub(super) struct Window {
     step_ms: i64,
 }
 
-/// What was used in one step.
+/// What was used in one step. Steps of the same use may have several lengths: a limit whose window was
+/// changed still counts what was used before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Used {
-    pub(super) step: i64,
+    /// When the step begins, in milliseconds since the epoch.
+    pub(super) start: i64,
+    /// How long it is, in milliseconds.
+    pub(super) length: i64,
     pub(super) calls: u64,
     pub(super) amount: u64,
 }
@@ -40,34 +44,40 @@ impl Window {
         Self { length_ms, step_ms: div_ceil(length_ms, STEPS) }
     }
 
-    /// Steps that count beside the present one.
-    fn steps(self) -> i64 {
-        div_ceil(self.length_ms, self.step_ms)
+    /// Of a limit that two hosts give different windows, the longer one.
+    pub(super) fn longer(self, other: Self) -> Self {
+        if self.length_ms < other.length_ms { other } else { self }
     }
 
-    /// The step of this time, by its number.
-    pub(super) fn step_of(self, now: Timestamp) -> i64 {
-        now.as_millisecond().div_euclid(self.step_ms)
+    /// When the step of this time begins, and how long it is: in milliseconds.
+    pub(super) fn step_of(self, now: Timestamp) -> (i64, i64) {
+        let begun = now.as_millisecond().div_euclid(self.step_ms);
+        (begun.saturating_mul(self.step_ms), self.step_ms)
     }
 
-    /// Steps before this one do not count. Those that lie ahead do: the clock was set back.
-    pub(super) fn oldest(self, now: Timestamp) -> i64 {
-        self.step_of(now) - self.steps()
+    /// Steps that end at this time or before do not count. Those that lie ahead do: the clock was set
+    /// back.
+    pub(super) fn begins(self, now: Timestamp) -> i64 {
+        now.as_millisecond().saturating_sub(self.length_ms)
     }
 
-    /// Steps before this one can be forgotten. Kept longer than they count, since a clock that ran
-    /// ahead may be set back.
-    pub(super) fn forgettable(self, now: Timestamp) -> i64 {
-        self.oldest(now) - 2 * STEPS
+    /// Steps that end before this time can be forgotten. Kept longer than they count, since a clock
+    /// that ran ahead may be set back; and one that jumps (`newest` is when the key was used last) is not
+    /// believed at once.
+    pub(super) fn forgettable(self, now: Timestamp, newest: Option<i64>) -> i64 {
+        let now = now.as_millisecond();
+        let now = newest.map_or(now, |newest| newest.min(now));
+        now.saturating_sub(self.length_ms.saturating_mul(3))
     }
 
     /// When a step does not count any more.
-    fn leaves(self, step: i64) -> Timestamp {
-        let steps = step.saturating_add(self.steps()).saturating_add(1);
-        Timestamp::from_millisecond(steps.saturating_mul(self.step_ms)).unwrap_or(Timestamp::MAX)
+    fn leaves(self, step: &Used) -> Timestamp {
+        let end = step.start.saturating_add(step.length).saturating_add(self.length_ms);
+        Timestamp::from_millisecond(end).unwrap_or(Timestamp::MAX)
     }
 
-    /// Whether `draw` fits beside what was `used` in the steps that count, oldest first.
+    /// Whether `draw` fits beside what was `used` in the steps that count, in the order in which they
+    /// leave.
     pub(super) fn room(self, used: &[Used], draw: &Draw) -> Room {
         let fits = |calls: u64, amount: u64| {
             draw.max_calls.is_none_or(|max| calls < max)
@@ -86,7 +96,7 @@ impl Window {
             (calls, amount) =
                 (calls.saturating_sub(step.calls), amount.saturating_sub(step.amount));
             if fits(calls, amount) {
-                return Room::At(self.leaves(step.step));
+                return Room::At(self.leaves(step));
             }
         }
         Room::Never

@@ -25,7 +25,12 @@ pub struct Redaction {
 }
 
 impl Redaction {
-    /// The argument `field` of these tools: its name, or a JSON pointer (`/card/number`).
+    /// The argument `field` of these tools: its name, or a JSON pointer (`/card/number`), in which `*`
+    /// stands for each element of a list or each member of an object (`/cards/*/number`). Capital
+    /// letters make no difference.
+    ///
+    /// Where the model gives something of another shape on the way, all of that is hidden: a card that
+    /// is a text has no number in it, and may be one.
     pub fn new(tools: &str, field: &str) -> Result<Self, PolicyError> {
         let tools = super::super::pattern_of("redaction", tools)?;
         let pointer = match field.strip_prefix('/') {
@@ -35,24 +40,15 @@ impl Redaction {
         Ok(Self { tools, pointer: pointer.collect() })
     }
 
-    /// Whether there was something to hide.
-    fn hide(&self, tool: &str, args: &mut JsonObject) -> bool {
-        if !self.tools.fits(tool) {
-            return false;
+    pub(crate) fn fits(&self, tool: &str) -> bool {
+        self.tools.fits(tool)
+    }
+
+    /// Hides what there is to hide, and adds that to `hidden`.
+    fn hide(&self, args: &mut JsonObject, hidden: &mut Vec<Value>) {
+        if let Some((first, rest)) = self.pointer.split_first() {
+            hide_members(args, first, rest, hidden);
         }
-        let Some((first, rest)) = self.pointer.split_first() else { return false };
-        let Some(mut value) = args.get_mut(first) else { return false };
-        for name in rest {
-            let next = match value {
-                Value::Object(object) => object.get_mut(name),
-                Value::Array(items) => name.parse::<usize>().ok().and_then(|at| items.get_mut(at)),
-                _ => None,
-            };
-            let Some(next) = next else { return false };
-            value = next;
-        }
-        *value = Value::String(HIDDEN.to_owned());
-        true
     }
 
     fn pointer(&self) -> String {
@@ -63,25 +59,92 @@ impl Redaction {
 
 const HIDDEN: &str = "[redacted]";
 
+fn hide_members(object: &mut JsonObject, name: &str, rest: &[String], hidden: &mut Vec<Value>) {
+    for (member, value) in object {
+        if name == "*" || member.eq_ignore_ascii_case(name) {
+            hide_in(value, rest, hidden);
+        }
+    }
+}
+
+fn hide_in(value: &mut Value, path: &[String], hidden: &mut Vec<Value>) {
+    match (path.split_first(), &mut *value) {
+        (Some((name, rest)), Value::Object(object)) => hide_members(object, name, rest, hidden),
+        (Some((name, rest)), Value::Array(items)) => match name.parse::<usize>() {
+            Ok(at) => {
+                if let Some(item) = items.get_mut(at) {
+                    hide_in(item, rest, hidden);
+                }
+            }
+            Err(_) if name == "*" => {
+                items.iter_mut().for_each(|item| hide_in(item, rest, hidden));
+            }
+            // A list where one was to be: each of them.
+            Err(_) => items.iter_mut().for_each(|item| hide_in(item, path, hidden)),
+        },
+        // Nothing is there, and nothing can be in it.
+        (Some(_), Value::Null | Value::Bool(_)) => {}
+        // What was to be hidden, or something else in its place.
+        _ => hidden.push(std::mem::replace(value, Value::String(HIDDEN.to_owned()))),
+    }
+}
+
+/// What entries of a call do not show.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Hidden {
+    /// Something of this tool's arguments is not shown.
+    applies: bool,
+    values: Vec<String>,
+}
+
+impl Hidden {
+    /// A text of the host or of a policy, which may quote arguments, without them.
+    pub(crate) fn scrub(&self, text: &str) -> String {
+        self.values.iter().fold(text.to_owned(), |text, value| text.replace(value, HIDDEN))
+    }
+
+    /// A text of somebody who may quote arguments in any form.
+    pub(crate) fn conceal(&self, text: &str) -> String {
+        if self.applies { HIDDEN.to_owned() } else { text.to_owned() }
+    }
+}
+
 /// Arguments as an entry shows them.
 pub(crate) struct Argument {
     pub(crate) sha256: String,
     pub(crate) shown: Option<JsonObject>,
     pub(crate) redacted: Vec<String>,
+    pub(crate) hidden: Hidden,
 }
 
 impl Argument {
-    /// `None`: they have no exact canonical form.
-    pub(crate) fn of(tool: &str, args: &JsonObject, redactions: &[Redaction]) -> Option<Self> {
+    /// `None`: they have no exact canonical form. `broken`: they are not what the tool takes, so that
+    /// nobody can tell where in them is what is not to be shown.
+    pub(crate) fn of(
+        tool: &str,
+        args: &JsonObject,
+        redactions: &[Redaction],
+        broken: bool,
+    ) -> Option<Self> {
         if !args.values().all(is_exact) {
             return None;
         }
         let sha256 = canonical_hash(args)?;
-        let mut shown = args.clone();
-        let hidden = redactions.iter().filter(|redaction| redaction.hide(tool, &mut shown));
-        let redacted = hidden.map(Redaction::pointer).collect();
+        let mut hidden = Hidden::of(tool, redactions);
+        if broken && hidden.applies {
+            return Some(Self { sha256, shown: None, redacted: vec![String::new()], hidden });
+        }
+        let (mut shown, mut redacted, mut values) = (args.clone(), Vec::new(), Vec::new());
+        for redaction in redactions.iter().filter(|redaction| redaction.fits(tool)) {
+            let before = values.len();
+            redaction.hide(&mut shown, &mut values);
+            if values.len() > before {
+                redacted.push(redaction.pointer());
+            }
+        }
+        values.iter().for_each(|value| texts(value, &mut hidden.values));
         let small = serde_json::to_vec(&shown).is_ok_and(|text| text.len() <= MAX_ARGUMENT_BYTES);
-        Some(Self { sha256, shown: small.then_some(shown), redacted })
+        Some(Self { sha256, shown: small.then_some(shown), redacted, hidden })
     }
 
     pub(crate) fn write(self, entry: &mut JsonObject) {
@@ -92,6 +155,30 @@ impl Argument {
         if !self.redacted.is_empty() {
             entry.insert("redacted".into(), json!(self.redacted));
         }
+    }
+}
+
+impl Hidden {
+    /// Before anything of the arguments is known.
+    pub(crate) fn of(tool: &str, redactions: &[Redaction]) -> Self {
+        let applies = redactions.iter().any(|redaction| redaction.fits(tool));
+        Self { applies, values: Vec::new() }
+    }
+
+    /// Something is hidden of some tool: one that nobody knows may be that one, misspelt.
+    pub(crate) fn of_unknown(redactions: &[Redaction]) -> Self {
+        Self { applies: !redactions.is_empty(), values: Vec::new() }
+    }
+}
+
+/// The texts of a value, as they may be quoted.
+fn texts(value: &Value, found: &mut Vec<String>) {
+    match value {
+        Value::String(text) if text.len() >= 2 => found.push(text.clone()),
+        Value::Number(number) => found.push(number.to_string()),
+        Value::Array(items) => items.iter().for_each(|item| texts(item, found)),
+        Value::Object(object) => object.values().for_each(|member| texts(member, found)),
+        Value::String(_) | Value::Bool(_) | Value::Null => {}
     }
 }
 
@@ -133,9 +220,9 @@ mod tests {
             "card": { "number": "4111", "name": "Ann" },
             "notes": ["a", "b"],
         }));
-        let redactions = ["/card/number", "to", "/notes/1", "/none/at/all", "/to/deep"]
+        let redactions = ["/card/number", "to", "/notes/1", "/none/at/all"]
             .map(|field| Redaction::new("pay", field).unwrap());
-        let shown = Argument::of("pay", &args, &redactions).unwrap();
+        let shown = Argument::of("pay", &args, &redactions, false).unwrap();
         let mut entry = JsonObject::new();
         shown.write(&mut entry);
         let expected = json!({
@@ -147,24 +234,61 @@ mod tests {
         assert_eq!(entry["redacted"], json!(["/card/number", "/to", "/notes/1"]));
         assert!(proves(&entry, &args));
         assert!(!proves(&entry, &object(expected)));
-        let open = Argument::of("look", &args, &redactions).unwrap();
+        let open = Argument::of("look", &args, &redactions, true).unwrap();
         assert_eq!(open.shown.as_ref(), Some(&args));
         assert_eq!(entry["arguments_sha256"], open.sha256.as_str());
     }
 
     #[test]
+    fn whatever_shape_the_model_gives_it_is_hidden() {
+        let redactions = ["/card/number", "/cards/*/number", "iban"]
+            .map(|field| Redaction::new("pay", field).unwrap());
+        let shown = |args: Value| {
+            let argument = Argument::of("pay", &object(args), &redactions, false).unwrap();
+            serde_json::to_string(&argument.shown).unwrap()
+        };
+        for args in [
+            json!({ "card": "4111 1111" }),
+            json!({ "card": 41_111_111 }),
+            json!({ "card": { "number": { "text": "4111 1111" } } }),
+            json!({ "card": [{ "number": "4111 1111" }, { "name": "A" }] }),
+            json!({ "card": ["4111 1111"] }),
+            json!({ "Card": { "NUMBER": "4111 1111" } }),
+            json!({ "cards": [{ "number": "4111 1111" }, "4111 1111"] }),
+            json!({ "cards": { "first": { "number": "4111 1111" } } }),
+            json!({ "cards": { "number": "4111 1111" } }),
+            json!({ "IBAN": ["4111 1111"] }),
+        ] {
+            let text = shown(args.clone());
+            assert!(!text.contains("4111") && text.contains(HIDDEN), "{args}: {text}");
+        }
+        let other = json!({ "card": { "name": "Ann" }, "cards": [], "amount": 4111 });
+        assert_eq!(shown(other.clone()), other.to_string());
+        let args = object(json!({ "card": { "number": "4111 1111", "pin": 1234 } }));
+        let broken = Argument::of("pay", &args, &redactions, true).unwrap();
+        assert_eq!((broken.shown, &*broken.redacted), (None, &[String::new()][..]));
+        let hidden = Argument::of("pay", &args, &redactions, false).unwrap().hidden;
+        assert_eq!(hidden.scrub("no card 4111 1111 here"), "no card [redacted] here");
+        assert_eq!(hidden.conceal("4 1 1 1"), HIDDEN);
+        assert_eq!(Hidden::of("look", &redactions).conceal("it is late"), "it is late");
+    }
+
+    #[test]
     fn integers_that_are_not_exact_have_no_entry() {
         for number in [json!(9_007_199_254_740_993_u64), json!(i64::MIN), json!(u64::MAX)] {
-            assert!(Argument::of("pay", &object(json!({ "a": [{ "b": number }] })), &[]).is_none());
+            assert!(
+                Argument::of("pay", &object(json!({ "a": [{ "b": number }] })), &[], false)
+                    .is_none()
+            );
         }
         let exact = object(json!({ "a": 9_007_199_254_740_991_i64, "b": -1, "c": 1.5 }));
-        assert!(Argument::of("pay", &exact, &[]).is_some());
+        assert!(Argument::of("pay", &exact, &[], false).is_some());
     }
 
     #[test]
     fn arguments_that_are_large_leave_their_hash() {
         let args = object(json!({ "text": "x".repeat(20_000) }));
-        let argument = Argument::of("pay", &args, &[]).unwrap();
+        let argument = Argument::of("pay", &args, &[], false).unwrap();
         assert!(argument.shown.is_none());
         assert_eq!(Some(argument.sha256), canonical_hash(&args));
     }

@@ -1,10 +1,12 @@
 //! Writing the log.
 
 use std::{
-    fs::{File, OpenOptions, TryLockError},
+    fs::{self, File, OpenOptions, TryLockError},
     io::{self, Read, Seek, SeekFrom, Write},
     path::{Path, PathBuf},
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::{Duration, Instant},
 };
 
 use antiphon_agent::{Receipt, ledger::canonical_json};
@@ -16,7 +18,8 @@ use super::{
     verify::{parse_line, split_line},
 };
 
-/// A log of receipts that one process writes.
+/// A log of receipts. Several processes may write one: each locks the file for the moment of an entry,
+/// and goes on from the last one, whoever wrote that.
 ///
 /// Each entry is handed to the operating system before [`ReceiptLog::append`] returns, so that all
 /// processes can read it and a crash of this one loses nothing; [`ReceiptLog::append_durably`] also
@@ -28,6 +31,8 @@ pub struct ReceiptLog {
     tail: Mutex<Tail>,
     disk: Mutex<Disk>,
     synced: Condvar,
+    /// Brings what was written to the disk.
+    sync_data: fn(&File) -> io::Result<()>,
 }
 
 #[derive(Debug)]
@@ -43,15 +48,22 @@ struct Disk {
     /// All entries up to this one are on it.
     through: u64,
     busy: bool,
+    /// The disk failed. What comes after may be told that all is well, although what was written before
+    /// is lost: nobody is told so here.
+    failed: Option<String>,
 }
 
 /// Why a receipt could not be written, or a log not be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReceiptError {
-    /// Another process writes it.
-    #[error("{}: another process writes it", .0.display())]
-    InUse(PathBuf),
+    /// The file is not there any more, or another one is in its place: whoever looks for entries does
+    /// not find those that would be written.
+    #[error("{}: the log was moved or removed while it was written", .0.display())]
+    Moved(PathBuf),
+    /// Entries that were there are not there any more.
+    #[error("{}: entries were removed while the log was written", .0.display())]
+    Removed(PathBuf),
     /// Its end is no entry of a log.
     #[error("{}: {reason}", path.display())]
     NoLog {
@@ -90,29 +102,27 @@ impl ReceiptLog {
         options.read(true).append(true).create(true);
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let mut file = options.open(&path).map_err(io)?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(ReceiptError::InUse(path)),
-            Err(TryLockError::Error(error)) => return Err(io(error)),
-        }
+        let file = options.open(&path).map_err(io)?;
         if new {
             sync_directory(&path).map_err(io)?;
         }
-        let Last { head, length, torn } = last(&mut file, &path)?;
-        if torn > 0 {
-            file.set_len(length).map_err(io)?;
-        }
+        let held = Held::of(&file).map_err(io)?;
+        let found = last(&file, &path);
+        drop(held);
+        let Last { head, length, torn } = found?;
         let log = Self {
+            disk: Mutex::new(Disk { through: head.count, ..Disk::default() }),
+            tail: Mutex::new(Tail { head, length, broken: None }),
             path,
             file,
-            disk: Mutex::new(Disk { through: head.count, busy: false }),
-            tail: Mutex::new(Tail { head, length, broken: None }),
             synced: Condvar::new(),
+            sync_data: File::sync_data,
         };
         if torn > 0 {
-            let entry = json!({ "kind": "recovered", "removed_bytes": torn });
-            log.append(entry.as_object().cloned().unwrap_or_default())?;
+            let mut tail = lock(&log.tail);
+            let _held = Held::of(&log.file).map_err(|error| log.io(error))?;
+            // Somebody else may have been quicker.
+            log.catch_up(&mut tail)?;
         }
         Ok(log)
     }
@@ -127,6 +137,7 @@ impl ReceiptLog {
             disk: Mutex::default(),
             tail: Mutex::new(Tail { head, length: 0, broken: None }),
             synced: Condvar::new(),
+            sync_data: File::sync_data,
         }
     }
 
@@ -146,11 +157,22 @@ impl ReceiptLog {
     /// # Errors
     ///
     /// The entry is not in the log.
-    pub fn append(&self, mut entry: JsonObject) -> Result<Receipt, ReceiptError> {
+    pub fn append(&self, entry: JsonObject) -> Result<Receipt, ReceiptError> {
         let mut tail = lock(&self.tail);
         if let Some(reason) = &tail.broken {
             return Err(ReceiptError::Broken(reason.clone()));
         }
+        let _held = Held::of(&self.file).map_err(|error| self.io(error))?;
+        self.check_place()?;
+        let length = self.file.metadata().map_err(|error| self.io(error))?.len();
+        if length != tail.length {
+            self.catch_up(&mut tail)?;
+        }
+        self.write(&mut tail, entry)
+    }
+
+    /// Writes an entry after the last one. The file is locked.
+    fn write(&self, tail: &mut Tail, mut entry: JsonObject) -> Result<Receipt, ReceiptError> {
         let sequence = tail.head.count + 1;
         entry.insert("v".into(), 1.into());
         entry.insert("seq".into(), sequence.into());
@@ -163,12 +185,49 @@ impl ReceiptLog {
             if let Err(stuck) = self.file.set_len(tail.length) {
                 tail.broken = Some(format!("{error}; then {stuck}"));
             }
-            return Err(ReceiptError::Io { path: self.path.clone(), error });
+            return Err(self.io(error));
         }
         tail.length += line.len() as u64;
         tail.head = Head { count: sequence, hash: hash.clone() };
-        drop(tail);
         Ok(Receipt::new(sequence, hash, entry))
+    }
+
+    /// Goes on from the last entry that there is, whoever wrote it. One that was cut off when a process
+    /// died is removed (nobody has acted on it), and the next entry says so. The file is locked.
+    fn catch_up(&self, tail: &mut Tail) -> Result<(), ReceiptError> {
+        let Last { head, length, torn } = last(&self.file, &self.path)?;
+        let shorter = head.count < tail.head.count;
+        if shorter || (head.count == tail.head.count && head.hash != tail.head.hash) {
+            return Err(ReceiptError::Removed(self.path.clone()));
+        }
+        (tail.head, tail.length) = (head, length);
+        if torn > 0 {
+            self.file.set_len(length).map_err(|error| self.io(error))?;
+            let entry = json!({ "kind": "recovered", "removed_bytes": torn });
+            self.write(tail, entry.as_object().cloned().unwrap_or_default())?;
+        }
+        Ok(())
+    }
+
+    /// Whether the file that is written is still the one at its place.
+    fn check_place(&self) -> Result<(), ReceiptError> {
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::MetadataExt;
+            let ours = self.file.metadata().map_err(|error| self.io(error))?;
+            let there = fs::metadata(&self.path);
+            let same = there.is_ok_and(|it| (it.dev(), it.ino()) == (ours.dev(), ours.ino()));
+            if !same {
+                return Err(ReceiptError::Moved(self.path.clone()));
+            }
+        }
+        #[cfg(not(unix))]
+        fs::metadata(&self.path).map_err(|_| ReceiptError::Moved(self.path.clone()))?;
+        Ok(())
+    }
+
+    fn io(&self, error: io::Error) -> ReceiptError {
+        ReceiptError::Io { path: self.path.clone(), error }
     }
 
     /// Adds an entry that is on the disk on return.
@@ -186,6 +245,9 @@ impl ReceiptLog {
     fn sync(&self, sequence: u64) -> Result<(), ReceiptError> {
         let mut disk = lock(&self.disk);
         while disk.through < sequence {
+            if let Some(reason) = &disk.failed {
+                return Err(ReceiptError::Broken(reason.clone()));
+            }
             if disk.busy {
                 disk = self.synced.wait(disk).unwrap_or_else(PoisonError::into_inner);
                 continue;
@@ -193,15 +255,18 @@ impl ReceiptLog {
             disk.busy = true;
             drop(disk);
             let written = self.head().count;
-            let done = self.file.sync_data();
+            let done = (self.sync_data)(&self.file);
             disk = lock(&self.disk);
             disk.busy = false;
             self.synced.notify_all();
             match done {
                 Ok(()) => disk.through = disk.through.max(written),
                 Err(error) => {
-                    // After a failed sync nobody knows what the disk has.
-                    lock(&self.tail).broken = Some(format!("sync: {error}"));
+                    // After a failed sync nobody knows what the disk has; and whoever syncs again may
+                    // be told that all is well.
+                    let reason = format!("sync: {error}");
+                    disk.failed = Some(reason.clone());
+                    lock(&self.tail).broken = Some(reason);
                     return Err(ReceiptError::Io { path: self.path.clone(), error });
                 }
             }
@@ -209,6 +274,41 @@ impl ReceiptLog {
         Ok(())
     }
 }
+
+/// The file is ours alone while this is there.
+struct Held<'a>(&'a File);
+
+impl<'a> Held<'a> {
+    /// Waits for others, who hold it for the moment of an entry.
+    fn of(file: &'a File) -> io::Result<Self> {
+        let asked = Instant::now();
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(Self(file)),
+                Err(TryLockError::WouldBlock) if asked.elapsed() < HOLD_LIMIT => {
+                    thread::sleep(Duration::from_micros(200));
+                }
+                Err(TryLockError::WouldBlock) => {
+                    return Err(io::Error::new(
+                        io::ErrorKind::TimedOut,
+                        "another process holds the log",
+                    ));
+                }
+                Err(TryLockError::Error(error)) => return Err(error),
+            }
+        }
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        // The lock also goes with the file.
+        let _ = self.0.unlock();
+    }
+}
+
+/// How long an entry waits for those of other processes.
+const HOLD_LIMIT: Duration = Duration::from_secs(4);
 
 /// The end of a log that others wrote.
 struct Last {
@@ -219,7 +319,7 @@ struct Last {
     torn: u64,
 }
 
-fn last(file: &mut File, path: &Path) -> Result<Last, ReceiptError> {
+fn last(mut file: &File, path: &Path) -> Result<Last, ReceiptError> {
     let io = |error| ReceiptError::Io { path: path.to_owned(), error };
     let no_log = |reason: &str| ReceiptError::NoLog {
         path: path.to_owned(),
@@ -235,7 +335,7 @@ fn last(file: &mut File, path: &Path) -> Result<Last, ReceiptError> {
         let start = size.saturating_sub(window);
         file.seek(SeekFrom::Start(start)).map_err(io)?;
         let mut end = Vec::new();
-        Read::by_ref(file).take(window).read_to_end(&mut end).map_err(io)?;
+        Read::by_ref(&mut file).take(window).read_to_end(&mut end).map_err(io)?;
         let whole = end.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
         let begin = end[..whole.saturating_sub(1)].iter().rposition(|byte| *byte == b'\n');
         let begin = match begin {
@@ -315,7 +415,6 @@ mod tests {
         assert_eq!((first.sequence, &first.entry["prev"]), (1, &Value::from(GENESIS)));
         let second = log.append_durably(entry("zwei ä \u{2028} \"")).unwrap();
         assert_eq!(second.entry["prev"], Value::from(&*first.hash));
-        assert!(matches!(ReceiptLog::open(&path), Err(ReceiptError::InUse(_))));
         drop(log);
         let log = ReceiptLog::open(&path).unwrap();
         assert_eq!(log.head(), Head { count: 2, hash: second.hash.to_string() });
@@ -348,6 +447,92 @@ mod tests {
         let alone = directory.path().join("alone");
         fs::write(&alone, r#"{"entry":{"k"#).unwrap();
         assert_eq!(ReceiptLog::open(&alone).unwrap().head().count, 1);
+    }
+
+    #[test]
+    fn several_who_write_a_log_write_one_chain() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("receipts");
+        let logs: Vec<_> = (0..4).map(|_| ReceiptLog::open(&path).unwrap()).collect();
+        std::thread::scope(|scope| {
+            for (writer, log) in logs.iter().enumerate() {
+                scope.spawn(move || {
+                    for n in 0..25 {
+                        let entry = entry(&format!("{writer} {n}"));
+                        match n % 5 {
+                            0 => log.append_durably(entry).unwrap(),
+                            _ => log.append(entry).unwrap(),
+                        };
+                    }
+                });
+            }
+        });
+        assert_eq!(verified(&path).count, 100);
+        // One of them dies in the middle of an entry: the next one, whoever writes it, tidies up.
+        let mut torn = OpenOptions::new().append(true).open(&path).unwrap();
+        torn.write_all(br#"{"entry":{"kind":"dec"#).unwrap();
+        logs[3].append(entry("after")).unwrap();
+        logs[0].append(entry("the last")).unwrap();
+        assert_eq!(verified(&path), logs[0].head());
+        assert_eq!(logs[0].head().count, 103);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_log_that_was_moved_removed_or_cut_takes_no_entry() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("receipts");
+        let log = ReceiptLog::open(&path).unwrap();
+        for text in ["one", "two"] {
+            log.append(entry(text)).unwrap();
+        }
+        let elsewhere = directory.path().join("receipts.1");
+        fs::rename(&path, &elsewhere).unwrap();
+        assert!(matches!(log.append(entry("lost")), Err(ReceiptError::Moved(_))));
+        let other = ReceiptLog::open(&path).unwrap();
+        other.append(entry("another log")).unwrap();
+        assert!(matches!(log.append_durably(entry("lost")), Err(ReceiptError::Moved(_))));
+        fs::rename(&elsewhere, &path).unwrap();
+        assert_eq!(log.append(entry("three")).unwrap().sequence, 3);
+
+        let whole = fs::read_to_string(&path).unwrap();
+        let first = whole.lines().next().unwrap();
+        fs::write(&path, format!("{first}\n")).unwrap();
+        assert!(matches!(log.append(entry("four")), Err(ReceiptError::Removed(_))));
+        fs::remove_file(&path).unwrap();
+        assert!(matches!(log.append(entry("four")), Err(ReceiptError::Moved(_))));
+    }
+
+    #[test]
+    fn after_a_failed_sync_nobody_is_told_that_all_is_well() {
+        use std::sync::atomic::{AtomicUsize, Ordering};
+        static SYNCS: AtomicUsize = AtomicUsize::new(0);
+        // The first one takes its time and fails; the kernel says of a second one that all is well.
+        fn fails_once(_: &File) -> io::Result<()> {
+            match SYNCS.fetch_add(1, Ordering::SeqCst) {
+                0 => {
+                    std::thread::sleep(Duration::from_millis(100));
+                    Err(io::Error::other("as tested"))
+                }
+                _ => Ok(()),
+            }
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let mut log = ReceiptLog::open(directory.path().join("receipts")).unwrap();
+        log.sync_data = fails_once;
+        let written = std::thread::scope(|scope| {
+            let each: Vec<_> = (0..8)
+                .map(|n| {
+                    scope.spawn({
+                        let log = &log;
+                        move || log.append_durably(entry(&n.to_string())).is_ok()
+                    })
+                })
+                .collect();
+            each.into_iter().map(|one| one.join().unwrap()).collect::<Vec<_>>()
+        });
+        assert_eq!(written, [false; 8]);
+        assert!(matches!(log.append(entry("later")), Err(ReceiptError::Broken(_))));
     }
 
     #[test]

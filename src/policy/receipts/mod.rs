@@ -17,7 +17,7 @@ mod verify;
 
 use sha2::{Digest, Sha256};
 
-pub(crate) use self::entry::{Argument, UNSAFE_NUMBER};
+pub(crate) use self::entry::{Argument, Hidden, UNSAFE_NUMBER};
 pub use self::{
     entry::{Redaction, proves},
     log::{ReceiptError, ReceiptLog},
@@ -30,6 +30,11 @@ const GENESIS: &str = "000000000000000000000000000000000000000000000000000000000
 const BEFORE: &str = r#"{"entry":"#;
 const BETWEEN: &str = r#","hash":""#;
 const AFTER: &str = r#""}"#;
+
+/// The SHA-256 of a text.
+pub(crate) fn text_hash(text: &str) -> String {
+    sha256(text.as_bytes())
+}
 
 fn sha256(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(64);

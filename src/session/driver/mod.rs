@@ -443,7 +443,7 @@ impl Driver {
 
     fn act_on_calls(&mut self, output: Output) {
         let invocation = match output {
-            Output::Invoke { .. } => self.call_context(),
+            Output::Invoke { .. } | Output::Unapproved { .. } => self.call_context(),
             _ => InvocationContext::new(),
         };
         let Some(tasks) = &mut self.tasks else { return };
@@ -452,6 +452,9 @@ impl Driver {
             Output::Discard { ticket } => tasks.discard(ticket),
             Output::Invoke { ticket, turn } => {
                 tasks.invoke(ticket, turn, invocation, self.shared.max_tool_output());
+            }
+            Output::Unapproved { request, outcome, turn } => {
+                tasks.refuse(&request, outcome, turn, invocation);
             }
             Output::ObserveHostCall { call } => tasks.observe_start(call),
             Output::Observe { ticket, call, executed } => {

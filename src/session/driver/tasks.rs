@@ -163,11 +163,25 @@ impl CallTasks {
 
     /// Tells the observers of an output that no tool made.
     pub(crate) fn observe_end(&mut self, ticket: Ticket, call: ToolCall, executed: Executed) {
-        let runner = self.runner.clone();
+        let (runner, executor) = (self.runner.clone(), self.executor.clone());
         self.tasks.spawn(inside::run(self.runner.mark, async move {
+            let executed = executor.answered_by_host(executed).await;
             runner.call_ended(&call, &executed).await;
             Done::Executed(ticket, executed, None)
         }));
+    }
+
+    /// A call that nobody allowed has its output: the policy's witness is told why.
+    pub(crate) fn refuse(
+        &mut self,
+        request: &ToolCallRequest,
+        outcome: Outcome,
+        turn: u64,
+        invocation: InvocationContext,
+    ) {
+        let mut context = CallContext::new(self.session_id.clone(), turn, self.memory.clone());
+        context.invocation = invocation;
+        self.executor.refuse_in(&context, request, outcome, outcome.fixed_text());
     }
 
     /// Forgets an admitted call.

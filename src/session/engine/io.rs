@@ -242,6 +242,8 @@ pub(crate) enum Output {
     Admit { ticket: Ticket, request: ToolCallRequest, confirmed: bool, turn: u64 },
     /// The admitted call is not going to run.
     Discard { ticket: Ticket },
+    /// A call that nobody allowed has its output: the user said no, or it was given up before.
+    Unapproved { request: ToolCallRequest, outcome: Outcome, turn: u64 },
     /// Run the admitted call. Answered by [`Input::ToolDone`].
     Invoke { ticket: Ticket, turn: u64 },
     /// Tell the observers of a call that the host answers itself.

@@ -487,7 +487,8 @@ impl Engine {
     fn void_unapproved(&mut self, ticket: Ticket, outcome: Outcome) {
         let Some(call) = self.calls.find(ticket) else { return };
         let executed = void_output(&call.request, outcome);
-        let number = call.ticket.call;
+        let (number, request, turn) = (call.ticket.call, call.request.clone(), call.turn);
+        self.prompt_outputs.push_back(Output::Unapproved { request, outcome, turn });
         self.stop_asking(number);
         self.complete(ticket, executed);
     }

@@ -39,8 +39,8 @@ impl ToolExecutor {
     /// [`ToolExecutor::admit_within`].
     pub fn admit(&self, cx: &CallContext, request: ToolCallRequest) -> Admission {
         let entry = calls::lock(&self.calls).enter(&request, cx.confirmed);
-        let Decided { admission, policies } = self.decide(cx, request, entry);
-        self.witness_blocking(cx, admission, policies)
+        let Decided { admission, policies } = self.decide(cx, request.clone(), entry);
+        self.witness_blocking(cx, admission, policies, &request)
     }
 
     /// [`ToolExecutor::admit`] on the blocking pool. When it has not decided after `deadline`, the
@@ -77,7 +77,7 @@ impl ToolExecutor {
                 Admission::Refused(self.refuse(&request, Outcome::Denied, reason)).into()
             }
         };
-        self.witness(cx, admission, policies).await
+        self.witness(cx, admission, policies, &request).await
     }
 
     fn decide(&self, cx: &CallContext, request: ToolCallRequest, entry: Entry) -> Decided {

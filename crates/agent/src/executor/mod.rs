@@ -16,7 +16,7 @@ mod run;
 mod witnessed;
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, HashMap},
     fmt,
     sync::{
         Arc, Mutex, RwLock,
@@ -450,6 +450,10 @@ pub struct Executed {
     pub detached: bool,
     /// What happened, for the host's records; may say more than the output.
     pub detail: Option<String>,
+    /// The tool erred, and is sure that nothing was done: see
+    /// [`ToolError::not_done`](crate::ToolError::not_done).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub not_done: bool,
     /// Where the policy's [witness](crate::witness) wrote the outcome down.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receipt: Option<Box<Receipt>>,
@@ -469,6 +473,7 @@ impl Executed {
             whole: None,
             detached: false,
             detail: None,
+            not_done: false,
             receipt: None,
         }
     }
@@ -523,6 +528,8 @@ pub struct ToolExecutor {
     /// The tools that may be called; all, where it is not said.
     only: Option<Arc<BTreeSet<Arc<str>>>>,
     calls: Arc<Mutex<Calls>>,
+    /// What the witness keeps with calls that the host answers, by id.
+    handed: Arc<Mutex<HashMap<Arc<str>, Kept>>>,
     limits: ExecutorLimits,
     slots: Arc<Semaphore>,
     lanes: Arc<Semaphore>,
@@ -541,6 +548,7 @@ impl ToolExecutor {
             host_tools: Arc::default(),
             only: None,
             calls: Arc::new(Mutex::new(Calls::new(limits.max_remembered_calls))),
+            handed: Arc::default(),
             limits,
             slots: Arc::new(Semaphore::new(limits.max_concurrent)),
             lanes: Arc::new(Semaphore::new(admit::MAX_LANES)),
@@ -579,7 +587,7 @@ impl ToolExecutor {
     /// registry, policy and slots.
     pub fn with_new_ids(&self) -> Self {
         let calls = Arc::new(Mutex::new(Calls::new(self.limits.max_remembered_calls)));
-        Self { calls, ..self.clone() }
+        Self { calls, handed: Arc::default(), ..self.clone() }
     }
 
     /// What models are told of the tools whose calls it runs, by name in byte order.
@@ -649,6 +657,21 @@ impl ToolExecutor {
     ) -> Refused {
         calls::lock(&self.calls).settle(&request.id);
         refused(request, outcome, outcome.fixed_text(), reason)
+    }
+
+    /// [`ToolExecutor::refuse`], which the policy's [witness](crate::witness) is told of: the user said
+    /// no, or the call was given up before anybody decided over it. Nobody waits for that to be written
+    /// down.
+    pub fn refuse_in(
+        &self,
+        cx: &CallContext,
+        request: &ToolCallRequest,
+        outcome: Outcome,
+        reason: impl Into<String>,
+    ) -> Refused {
+        let refused = self.refuse(request, outcome, reason);
+        self.witness_refusal(cx, request, &refused);
+        refused
     }
 }
 

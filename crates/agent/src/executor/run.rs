@@ -10,6 +10,7 @@ use std::{
 };
 
 use antiphon_types::{JsonObject, Status, ToolCall, ToolResponse};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::{
     sync::OwnedSemaphorePermit,
@@ -200,6 +201,8 @@ impl ToolExecutor {
             ruling: refused.as_ref().map_or(Ruling::Run, End::as_ruling),
             policies,
             point: DecisionPoint::Start,
+            by: None,
+            unparsed: None,
         };
         self.witness_again(kept, context, decision).await?;
         refused.map_or(Ok(()), Err)
@@ -440,12 +443,24 @@ pub(super) struct End {
     /// All of an output that was cut.
     whole: Option<Value>,
     detail: Option<String>,
+    /// The tool is sure that nothing was done.
+    not_done: bool,
+    /// When the same call may be allowed.
+    until: Option<Timestamp>,
 }
 
 impl End {
     pub(super) fn of(outcome: Outcome, detail: impl Into<String>) -> Self {
-        let (parts, interrupt, whole) = (Vec::new(), None, None);
-        Self { outcome, output: Err(None), parts, interrupt, whole, detail: Some(detail.into()) }
+        Self {
+            outcome,
+            output: Err(None),
+            parts: Vec::new(),
+            interrupt: None,
+            whole: None,
+            detail: Some(detail.into()),
+            not_done: false,
+            until: None,
+        }
     }
 
     pub(super) fn refused(refusal: Refusal) -> Self {
@@ -459,12 +474,12 @@ impl End {
 
     fn rate_limited(limit: &RateLimit) -> Self {
         let end = Self::of(Outcome::RateLimited, limit.reason.as_str());
-        Self { output: Err(Some(limit.to_model())), ..end }
+        Self { output: Err(Some(limit.to_model())), until: Some(limit.until), ..end }
     }
 
     fn as_ruling(&self) -> Ruling {
         let reason = self.detail.clone().unwrap_or_default();
-        Ruling::Refuse { outcome: self.outcome, reason, until: None }
+        Ruling::Refuse { outcome: self.outcome, reason, until: self.until }
     }
 
     /// `cuts`: an output that is too large is cut.
@@ -503,20 +518,14 @@ impl End {
                 },
                 output: Err((!error.private).then(|| error.message.clone())),
                 detail: Some(shorten(&error.message, MAX_ERROR_BYTES)),
+                not_done: error.not_done,
+                until: None,
             },
         }
     }
 
     fn success(output: Value) -> Self {
-        let (parts, interrupt, whole) = (Vec::new(), None, None);
-        Self {
-            outcome: Outcome::Success,
-            output: Ok(output),
-            parts,
-            interrupt,
-            whole,
-            detail: None,
-        }
+        Self { output: Ok(output), detail: None, ..Self::of(Outcome::Success, "") }
     }
 
     fn too_large(what: &str, bytes: usize, max: usize) -> Self {
@@ -556,7 +565,7 @@ impl End {
         registered: &Registered,
         detached: bool,
     ) -> Executed {
-        let Self { outcome, output, parts, interrupt, whole, detail } = self;
+        let Self { outcome, output, parts, interrupt, whole, detail, not_done, .. } = self;
         let (id, name) = (call.id.clone(), call.name.clone());
         let mut response = match &output {
             Ok(Value::Object(output)) => ToolResponse::new(id, name, output.clone()),
@@ -581,6 +590,7 @@ impl End {
             whole,
             detached,
             detail,
+            not_done,
             receipt: None,
         }
     }

@@ -1,16 +1,19 @@
 //! What the executor has the policy's witness remember.
 
-use std::sync::Arc;
+use std::{
+    collections::HashMap,
+    sync::{Arc, MutexGuard, PoisonError},
+};
 
 use antiphon_types::{ToolArguments, ToolCall, ToolCallRequest};
 
 use super::{
-    Admission, Executed, ToolExecutor,
+    Admission, Executed, Refused, ToolExecutor,
     admit::{denied, rate_limited},
     run::End,
 };
 use crate::{
-    CallContext, Denial,
+    CallContext, Denial, Outcome,
     witness::{CallEnd, Decision, Kept, Refusal, Ruling, Witness, caught},
 };
 
@@ -24,10 +27,13 @@ impl ToolExecutor {
         cx: &CallContext,
         admission: Admission,
         policies: Vec<Arc<str>>,
+        request: &ToolCallRequest,
     ) -> Admission {
         let Some(witness) = &self.witness else { return admission };
-        let Some(decision) = self.decision(cx, &admission, policies) else { return admission };
-        applied(admission, told(&**witness, cx, &decision))
+        let Some(decision) = self.decision(cx, &admission, policies, request) else {
+            return admission;
+        };
+        self.applied(admission, told(&**witness, cx, &decision))
     }
 
     /// Has a decision remembered on the blocking pool. One that allows a call and cannot be remembered
@@ -37,12 +43,33 @@ impl ToolExecutor {
         cx: &CallContext,
         admission: Admission,
         policies: Vec<Arc<str>>,
+        request: &ToolCallRequest,
     ) -> Admission {
         let Some(witness) = self.witness.clone() else { return admission };
-        let Some(decision) = self.decision(cx, &admission, policies) else { return admission };
+        let Some(decision) = self.decision(cx, &admission, policies, request) else {
+            return admission;
+        };
         let cx = cx.clone();
         let told = self.recording(move || told(&*witness, &cx, &decision)).await;
-        applied(admission, told.unwrap_or_else(|reason| Err(denial(reason))))
+        self.applied(admission, told.unwrap_or_else(|reason| Err(denial(reason))))
+    }
+
+    /// Has it remembered that a call is refused for a reason outside of the policy. Nobody waits for it.
+    pub(super) fn witness_refusal(
+        &self,
+        cx: &CallContext,
+        request: &ToolCallRequest,
+        refused: &Refused,
+    ) {
+        let Some(witness) = self.witness.clone() else { return };
+        let admission = Admission::Refused(refused.clone());
+        let Some(decision) = self.decision(cx, &admission, Vec::new(), request) else { return };
+        let cx = cx.clone();
+        let tell = move || drop(caught(|| witness.decided(&cx, &decision)));
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn_blocking(tell)),
+            Err(_) => tell(),
+        }
     }
 
     /// Has the second decision over a call that waited remembered.
@@ -70,9 +97,10 @@ impl ToolExecutor {
         kept: Option<Kept>,
         mut executed: Executed,
     ) -> Executed {
-        let Some(kept) = kept else { return executed };
-        let end = CallEnd::of(&executed, kept.has_run());
-        match self.recording(move || kept.end(&end)).await {
+        let Some(mut kept) = kept else { return executed };
+        let ran = kept.has_run();
+        kept.ends(CallEnd { by_host: kept.is_by_host(), ..CallEnd::of(&executed, ran) });
+        match self.recording(move || kept.end()).await {
             Ok(receipt) => executed.receipt = receipt.map(Box::new),
             Err(reason) => {
                 let call = &*executed.response.id;
@@ -80,6 +108,55 @@ impl ToolExecutor {
             }
         }
         executed
+    }
+
+    /// The admission after the witness was told.
+    fn applied(&self, admission: Admission, told: Result<Option<Kept>, Refusal>) -> Admission {
+        let (call, refusal) = match (admission, told) {
+            (Admission::Run(mut admitted), Ok(kept)) => {
+                admitted.kept = kept;
+                return Admission::Run(admitted);
+            }
+            (Admission::Host(call), Ok(kept)) => {
+                if let Some(kept) = kept {
+                    let mut handed = self.handed();
+                    if handed.len() < self.limits.max_remembered_calls {
+                        handed.insert(call.id.clone(), kept);
+                    }
+                }
+                return Admission::Host(call);
+            }
+            (Admission::Run(admitted), Err(refusal)) => (admitted.call, refusal),
+            (Admission::Host(call), Err(refusal)) => (call, refusal),
+            (other, _) => return other,
+        };
+        let ToolCall { id, name, args } = call;
+        let request = ToolCallRequest { id, name, arguments: ToolArguments::Object(args.clone()) };
+        match refusal {
+            Refusal::Denied(denial) => denied(&request, denial, args),
+            Refusal::RateLimited(limit) => rate_limited(&request, limit, args),
+        }
+    }
+
+    /// The host has answered a call that it was [handed](Admission::Host), or did not in time. The
+    /// policy's [witness](crate::witness) is told, and `executed` comes back with the receipt.
+    pub async fn answered_by_host(&self, executed: Executed) -> Executed {
+        let kept = self.handed().remove(&executed.response.id);
+        let Some(kept) = kept else { return executed };
+        self.witnessed_end(Some(kept), executed).await
+    }
+
+    /// Whoever asked for a round of tools answers this call, and nobody here sees it.
+    pub(crate) fn answered_elsewhere(&self, id: &str) {
+        if let Some(kept) = self.handed().remove(id) {
+            let why = "whoever asked for the reply answers it";
+            kept.end_behind(CallEnd::not_run(Outcome::Paused, why));
+        }
+    }
+
+    /// Nothing foreign runs under this lock, so a poisoned one still guards whole data.
+    fn handed(&self) -> MutexGuard<'_, HashMap<Arc<str>, Kept>> {
+        self.handed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs `record` on the blocking pool, at most [`MAX_RECORDS`] at a time, within the time for it.
@@ -108,8 +185,9 @@ impl ToolExecutor {
         cx: &CallContext,
         admission: &Admission,
         policies: Vec<Arc<str>>,
+        request: &ToolCallRequest,
     ) -> Option<Decision> {
-        let mut original = None;
+        let (mut original, mut unparsed) = (None, None);
         let (call, ruling) = match admission {
             Admission::Run(admitted) => {
                 original = admitted.original.clone();
@@ -127,14 +205,20 @@ impl ToolExecutor {
             }
             Admission::Refused(refused) => {
                 let (id, name) = (refused.response.id.clone(), refused.response.name.clone());
-                let args = refused.args.clone().unwrap_or_default();
+                // One that was refused before anybody looked at its arguments has some all the same.
+                let args = refused.args.clone().or_else(|| self.parse(request).ok());
+                if args.is_none() {
+                    unparsed = Some(as_text(&request.arguments));
+                }
+                let args = args.unwrap_or_default();
                 let (outcome, reason) = (refused.outcome, refused.reason.clone());
                 let ruling = Ruling::Refuse { outcome, reason, until: refused.until };
                 (ToolCall { id, name, args }, ruling)
             }
             Admission::Duplicate => return None,
         };
-        Some(Decision { call, original, ruling, policies, point: cx.point() })
+        let point = cx.point();
+        Some(Decision { call, original, ruling, policies, point, by: None, unparsed })
     }
 }
 
@@ -145,26 +229,17 @@ fn told(
     decision: &Decision,
 ) -> Result<Option<Kept>, Refusal> {
     let commitment = caught(|| witness.decided(cx, decision))?;
-    Ok(commitment.filter(|_| decision.ruling == Ruling::Run).map(Kept::new))
+    Ok(match decision.ruling {
+        Ruling::Run => commitment.map(Kept::new),
+        Ruling::HandOver => commitment.map(|commitment| Kept::new(commitment).by_host()),
+        _ => None,
+    })
 }
 
-/// The admission after the witness was told.
-fn applied(admission: Admission, told: Result<Option<Kept>, Refusal>) -> Admission {
-    let refusal = match (admission, told) {
-        (Admission::Run(mut admitted), Ok(kept)) => {
-            admitted.kept = kept;
-            return Admission::Run(admitted);
-        }
-        (Admission::Run(admitted), Err(refusal)) => (admitted.call, refusal),
-        (Admission::Host(call), Err(refusal)) => (call, refusal),
-        (other, _) => return other,
-    };
-    let (call, refusal) = refusal;
-    let ToolCall { id, name, args } = call;
-    let request = ToolCallRequest { id, name, arguments: ToolArguments::Object(args.clone()) };
-    match refusal {
-        Refusal::Denied(denial) => denied(&request, denial, args),
-        Refusal::RateLimited(limit) => rate_limited(&request, limit, args),
+fn as_text(arguments: &ToolArguments) -> Arc<str> {
+    match arguments {
+        ToolArguments::Json(text) => text.as_str().into(),
+        ToolArguments::Object(object) => serde_json::to_string(object).unwrap_or_default().into(),
     }
 }
 

@@ -14,7 +14,7 @@ use crate::{
     ToolExecutor, ToolRegistry,
     approval::{ApprovalError, Approvals},
     executor::Claimed,
-    ledger::{AskedBy, LEDGER, parked_request, waiting_key},
+    ledger::{AskedBy, CallRecord, LEDGER, parked_request, waiting_key},
     message::ToolResponse,
 };
 
@@ -208,10 +208,22 @@ impl Lane {
         let request = ToolCallRequest { id, name: name.clone(), arguments };
         if restart.confirmed == Some(false) {
             let reason = "the user was asked and did not confirm it";
-            return refused(&name, executor.refuse(&request, Outcome::NotConfirmed, reason));
+            let refusal = executor.refuse_in(&context, &request, Outcome::NotConfirmed, reason);
+            return refused(&name, refusal);
         }
         context.confirmed = restart.confirmed == Some(true);
         (context.approved, context.waited) = (restart.approved, restart.approved);
+        if restart.approved {
+            let approver = context.invocation.caller().map(|caller| caller.id.clone());
+            context.approved_by = approver.filter(|id| !id.is_empty());
+        }
+        let approver = context.invocation.clone();
+        if let Some(key) = &restart.parked
+            && let Some(record) = parked(&approver, key).await
+        {
+            // Judged, counted and run in the name of who asked for it.
+            context.invocation = record.on_behalf(&approver);
+        }
         let admitted = match executor.admit_text(&context, request).await {
             Admission::Run(admitted) => admitted,
             Admission::Refused(refusal) => {
@@ -221,7 +233,10 @@ impl Lane {
                 return refused(&name, refusal);
             }
             // Whoever called the generation answers it.
-            Admission::Host(_) => return paused(json!(true), false),
+            Admission::Host(call) => {
+                executor.answered_elsewhere(&call.id);
+                return paused(json!(true), false);
+            }
             Admission::Confirm { read_back, .. } => {
                 return paused(json!({ "confirm": read_back }), false);
             }
@@ -234,7 +249,7 @@ impl Lane {
             .parking_asked(parking.clone());
         cx.resumed = restart.resumed;
         if let Some(key) = &restart.parked {
-            match claim(&cx.invocation, key, admitted.call()).await {
+            match claim(&approver, key, admitted.call()).await {
                 Ok(claimed) => {
                     // Where it waits once more, it does so in the same record.
                     cx = cx.parking(parking);
@@ -285,6 +300,12 @@ impl CallIds {
         }
         crate::id::new_id()
     }
+}
+
+/// The record of a call that waits for a person.
+async fn parked(cx: &InvocationContext, key: &str) -> Option<CallRecord> {
+    let account = cx.account()?;
+    Approvals::of_account(account).ok()?.call(account.context(), key).await.ok()
 }
 
 /// Takes the call of this record, which waits for a person, for the caller.

@@ -54,7 +54,10 @@ impl Run {
     /// Calls that wait for a person may have been decided over elsewhere meanwhile.
     async fn check_parked(&self, last: &Message, round: &mut Round) -> Result<(), RuntimeError> {
         let Some(account) = self.cx.account() else { return Ok(()) };
-        let approvals = Approvals::of_account(account)?;
+        let mut approvals = Approvals::of_account(account)?;
+        if let Some(tools) = &self.request.tools {
+            approvals = approvals.witnessed_as(tools);
+        }
         let gone = |name: &str| {
             RuntimeError::InvalidArgument(format!(
                 "a call of tool {name:?} is no longer pending: use approvals"

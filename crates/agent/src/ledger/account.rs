@@ -20,7 +20,8 @@ use tokio::{
 };
 
 use super::{
-    Approval, AskedBy, CallChange, CallLedger, CallRecord, CallState, LEDGER, Lease, Lost,
+    Approval, AskedBy, CallChange, CallLedger, CallRecord, CallState, CalledBy, LEDGER, Lease,
+    Lost,
     lease::{Hold, LEASE},
     tail::WAITING,
 };
@@ -244,6 +245,7 @@ impl Account {
         record.agent = self.agent.clone();
         record.effects = effects;
         record.turn = turn;
+        record.caller = CalledBy::of(cx);
         if let Some(turn) = cx.turn() {
             record.snapshot_id = turn.snapshot_id.clone();
         }

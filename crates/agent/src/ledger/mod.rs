@@ -40,7 +40,7 @@ pub(crate) use self::{
 pub use self::{
     canonical::{canonical_hash, canonical_json},
     lease::Lease,
-    record::{Approval, AskedBy, CallRecord, CallState, Decision},
+    record::{Approval, AskedBy, CallRecord, CallState, CalledBy, Decision},
     tail::{close_parked, parked_output, parked_request, unanswered},
 };
 use crate::{InvocationContext, RuntimeError};

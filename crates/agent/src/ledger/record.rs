@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{canonical_hash, lease::Lease};
-use crate::{Outcome, tool::Effects};
+use crate::{Caller, InvocationContext, Outcome, VerifiedLevel, tool::Effects};
 
 /// A tool call that a store keeps account of.
 ///
@@ -47,6 +47,9 @@ pub struct CallRecord {
     pub arguments_hash: Arc<str>,
     /// What the tool says that it changes.
     pub effects: Effects,
+    /// In whose name it is made: limits count it as theirs, whoever approves it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub caller: Option<CalledBy>,
     /// When the record was made.
     pub created_at: Timestamp,
     /// How far the call is.
@@ -60,6 +63,35 @@ pub struct CallRecord {
     /// The call that was made in the place of this one, whose outcome is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub followed_by: Option<Arc<str>>,
+}
+
+/// In whose name a call is made.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct CalledBy {
+    /// The caller's id; empty where nobody knows it.
+    pub id: Arc<str>,
+    /// The tenant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<Arc<str>>,
+    /// What the host knew of the caller.
+    #[serde(with = "as_text", default, skip_serializing_if = "JsonObject::is_empty")]
+    pub claims: JsonObject,
+    /// How surely the host knew who called: see [`VerifiedLevel`].
+    #[serde(default)]
+    pub verified: u8,
+}
+
+impl CalledBy {
+    pub(crate) fn of(cx: &InvocationContext) -> Option<Self> {
+        let verified = VerifiedLevel::of(cx).0;
+        if cx.caller().is_none() && verified == 0 {
+            return None;
+        }
+        let Caller { id, scope, claims } = cx.caller().cloned().unwrap_or_default();
+        Some(Self { id, scope, claims, verified })
+    }
 }
 
 /// How far a call is.
@@ -179,6 +211,7 @@ impl CallRecord {
             arguments: call.args.clone(),
             arguments_hash: canonical_hash(&call.args).unwrap_or_default().into(),
             effects: Effects::default(),
+            caller: None,
             created_at: now,
             state: CallState::Running { since: now, lease: None },
             approval: None,
@@ -204,6 +237,14 @@ impl CallRecord {
     /// Whether nobody knows how it ended: it is recorded as running, and nobody works on it.
     pub fn is_lost(&self, now: Timestamp) -> bool {
         matches!(self.state, CallState::Running { .. }) && !self.is_running(now)
+    }
+
+    /// The context of an approver as that of the caller in whose name the call is made.
+    pub(crate) fn on_behalf(&self, cx: &InvocationContext) -> InvocationContext {
+        let Some(CalledBy { id, scope, claims, verified }) = self.caller.clone() else {
+            return cx.on_behalf_of(None, VerifiedLevel::default());
+        };
+        cx.on_behalf_of(Some(Caller { id, scope, claims }), VerifiedLevel(verified))
     }
 
     /// The key that the tool is given.

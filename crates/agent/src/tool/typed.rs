@@ -326,5 +326,5 @@ fn owns(tool: &FuncTool, part: &Part) -> Result<(), RuntimeError> {
 }
 
 fn invalid(message: String) -> ToolError {
-    ToolError::new(message).with_status(Status::InvalidArgument)
+    ToolError::new(message).with_status(Status::InvalidArgument).not_done()
 }

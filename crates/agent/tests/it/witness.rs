@@ -224,6 +224,9 @@ async fn what_was_given_up_while_it_ran_may_have_happened() {
         async move {
             begins.notify_one();
             match args.get("fails") {
+                Some(_) if args.contains_key("surely") => {
+                    Err(ToolError::new("no money").not_done())
+                }
                 Some(_) => Err(ToolError::new("no money")),
                 None => std::future::pending::<Result<JsonObject, ToolError>>().await,
             }
@@ -233,13 +236,16 @@ async fn what_was_given_up_while_it_ran_may_have_happened() {
     let admit = |id, args| admitted(executor.admit(&call_context(), request(id, "pay", args)));
     let executed = executor.run(admit("1", r#"{"fails":true}"#), run_context()).await;
     assert_eq!(executed.outcome, Outcome::Error);
-    assert_eq!(host.told()[1], "1 Error ran=true happened=No");
+    assert_eq!(host.told()[1], "1 Error ran=true happened=Unknown");
+    began.notified().await;
+    executor.run(admit("1b", r#"{"fails":true,"surely":true}"#), run_context()).await;
+    assert_eq!(host.told()[3], "1b Error ran=true happened=No");
     began.notified().await;
     tokio::select! {
         _ = executor.run(admit("2", "{}"), run_context()) => panic!("it never ends"),
         () = began.notified() => {}
     }
-    assert_eq!(lines(&host, 4).await[3], "2 Cancelled ran=true happened=Unknown");
+    assert_eq!(lines(&host, 6).await[5], "2 Cancelled ran=true happened=Unknown");
 }
 
 #[tokio::test]

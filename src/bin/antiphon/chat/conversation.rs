@@ -8,8 +8,8 @@ use std::{
 
 use antiphon::{
     agent::{
-        AgentInit, AgentInput, InMemorySessionStore, InvocationContext, Memory, Part, Role,
-        SessionStore, SnapshotLookup, ToolResume,
+        AgentInit, AgentInput, InMemorySessionStore, Memory, Part, Role, SessionStore,
+        SnapshotLookup, ToolResume,
         chat::{AgentChat, AgentInterrupt, AgentResponse},
         memory::{FileMemory, InMemory},
     },
@@ -57,7 +57,7 @@ pub async fn chat(arguments: ChatArguments) -> Result<(), Failure> {
         console.tell_of_snapshots();
     }
     let mut printed = console.started(&opened.agent.name(), opened.model.as_deref());
-    let api = opened.agent.api();
+    let api = opened.agent.api().with_context(arguments.who.context());
     let chat = match from {
         Some(id) => {
             let chat =
@@ -90,7 +90,7 @@ async fn resumed_from(
     arguments: &ChatArguments,
     store: &Store,
 ) -> Result<Option<Arc<str>>, Failure> {
-    let cx = InvocationContext::new();
+    let cx = arguments.who.context();
     let snapshot = match (&arguments.resume, arguments.resume_latest) {
         (Some(id), _) => store.find(&cx, id).await?,
         (None, true) => store.latest(&cx).await?,

@@ -20,6 +20,7 @@ pub struct Kept {
     on_hangup: OnHangup,
     heartbeat: Option<Duration>,
     approve_within: Option<Duration>,
+    cx: InvocationContext,
 }
 
 enum From {
@@ -46,17 +47,18 @@ impl Kept {
             on_hangup,
             heartbeat: arguments.heartbeat,
             approve_within: arguments.approve_within,
+            cx: arguments.who.context(),
         })
     }
 
     /// Has each turn of the session kept.
     pub async fn link(&self, builder: SessionBuilder) -> Result<SessionBuilder, Failure> {
         let store = Store::open(&self.store).await?;
-        let cx = InvocationContext::new();
+        let cx = &self.cx;
         let from = match &self.from {
             From::Nothing => None,
-            From::Latest => Some(store.latest(&cx).await?),
-            From::Id(id) => Some(store.find(&cx, id).await?),
+            From::Latest => Some(store.latest(cx).await?),
+            From::Id(id) => Some(store.find(cx, id).await?),
         };
         let mut limits = RuntimeLimits::default();
         if let Some(heartbeat) = self.heartbeat {

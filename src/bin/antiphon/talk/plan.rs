@@ -10,7 +10,7 @@ use std::{
 };
 
 use antiphon::{
-    agent::chat_model::ChatModel,
+    agent::{Caller, chat_model::ChatModel},
     audio::{AudioError, Resampler, WavAudio},
     session::{IdleConfig, recording::Recording},
 };
@@ -50,6 +50,7 @@ pub struct Plan {
     pub ending: Ending,
     pub output: Output,
     pub equipment: Equipment,
+    pub caller: Option<Caller>,
     pub memory: Option<PathBuf>,
     pub kept: Option<Kept>,
     pub voice: Option<String>,
@@ -191,6 +192,7 @@ impl Plan {
             &arguments.books,
         )?;
         Ok(Self {
+            caller: arguments.who.caller(),
             items,
             barge_ins,
             by_hand: arguments.vad == Vad::Manual,

@@ -53,6 +53,9 @@ pub async fn talk(plan: Plan) -> Result<(), Failure> {
     };
 
     let mut builder = builder.registry(toolbox.registry.clone()).authorize(policy).memory(memory);
+    if let Some(caller) = plan.caller {
+        builder = builder.caller(caller);
+    }
     if let Some(kept) = &plan.kept {
         builder = kept.link(builder).await?;
     } else if plan.memory.is_some() {
