@@ -241,7 +241,7 @@ async fn what_is_hidden_is_nowhere_in_the_log() {
     let log = fs::read_to_string(&path).unwrap();
     assert!(!log.contains("4711"), "{log}");
     let entries = entries(&path);
-    assert_eq!(text(&entries[2], "reason"), "no [redacted]", "a quote in quotes");
+    assert_eq!(text(&entries[2], "reason"), "no \"[redacted]\"");
     // What was meant can be proven all the same.
     let meant = json!({ "iban": "DE4711" });
     let meant = meant.as_object().unwrap();
