@@ -18,6 +18,7 @@ mod compose;
 mod context;
 mod destinations;
 mod file;
+pub mod guards;
 mod host;
 mod limits;
 mod money;

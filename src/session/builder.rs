@@ -16,8 +16,9 @@ use antiphon_audio::AudioSink;
 use antiphon_live::{LiveConfig, LiveProvider};
 
 use super::{
-    AgentSession, BargeIn, Callbacks, HistoryLimits, LifecycleHooks, MemoryScope, NoCallbacks,
-    NoHooks, OnHangup, ReconnectPolicy, SessionLimits, StartError, Summarizer,
+    AgentSession, BargeIn, Callbacks, HistoryLimits, InputGuard, LifecycleHooks, MemoryScope,
+    NoCallbacks, NoHooks, OnHangup, OutputGuard, ReconnectPolicy, SessionLimits, StartError,
+    Summarizer,
     fallback::Candidate,
     hand_off::{SessionAgent, Team},
     journal::{Brought, Link, LinkSettings, MakeLink},
@@ -42,6 +43,8 @@ pub struct SessionBuilder {
     limits: SessionLimits,
     reconnect: ReconnectPolicy,
     barge_in: BargeIn,
+    output_guard: Option<OutputGuard>,
+    input_guard: Option<InputGuard>,
     session_id: Option<Arc<str>>,
     caller: Option<Caller>,
     team: Team,
@@ -67,6 +70,8 @@ impl SessionBuilder {
             limits: SessionLimits::default(),
             reconnect: ReconnectPolicy::default(),
             barge_in: BargeIn::default(),
+            output_guard: None,
+            input_guard: None,
             session_id: None,
             caller: None,
             team: Team::default(),
@@ -176,6 +181,35 @@ impl SessionBuilder {
     /// [`AgentSession::start`] fail before it connects.
     pub fn barge_in(mut self, policy: BargeIn) -> Self {
         self.barge_in = policy;
+        self
+    }
+
+    /// Holds the agent's voice back until a guard has let its words pass. Of words that are denied
+    /// nothing is heard: the reply is cancelled, something safe is said in its place, and
+    /// [`EventKind::ReplyDenied`](super::EventKind::ReplyDenied) tells of it; history, transcripts and
+    /// the agent that is linked have what was heard. Transcripts are told once they have passed, too.
+    /// Default: none, and nothing is held back.
+    ///
+    /// Audio is heard after [`OutputGuard::hold_back`] and once its words have passed. Which words audio
+    /// speaks is known from the order in which they come where the provider tells words first
+    /// ([`OutputWords::Before`](antiphon_live::OutputWords)): OpenAI Realtime and its dialects, the
+    /// cascade. Elsewhere it is reckoned by the fastest speech that is believed, so that a voice which
+    /// comes no faster than it is heard may falter; [`OutputGuard::without_transcript`] decides.
+    /// [`AgentSession::start`] fails where the provider gives no transcript at all and the guard does not
+    /// release audio without one. What the host plays is not judged.
+    pub fn output_guard(mut self, guard: OutputGuard) -> Self {
+        self.output_guard = Some(guard);
+        self
+    }
+
+    /// Has a guard judge what the user said before any call of the turn is judged by the policy: where
+    /// it is denied no call of the turn runs, the model is told [`InputGuard::notice`], and
+    /// [`EventKind::WordsDenied`](super::EventKind::WordsDenied) tells of it. Default: none.
+    ///
+    /// [`AgentSession::start`] fails where the provider does not transcribe the user, unless calls run
+    /// without that ([`InputGuard::run_without_transcript`]).
+    pub fn input_guard(mut self, guard: InputGuard) -> Self {
+        self.input_guard = Some(guard);
         self
     }
 
@@ -345,6 +379,8 @@ impl SessionBuilder {
             limits: self.limits,
             reconnect: self.reconnect,
             barge_in: self.barge_in,
+            output_guard: self.output_guard,
+            input_guard: self.input_guard,
             caller: self.caller,
             link: self.link,
             parking: self.parking,

@@ -136,6 +136,21 @@ pub enum EventKind {
     },
     /// The reply was stopped by the user's voice or by the host.
     Interrupted,
+    /// The guard denied words of a reply: nothing more of it is heard, and
+    /// [`EventKind::AgentMessage`] tells what was. Words that were denied are told nowhere.
+    ReplyDenied {
+        /// Why, for the host.
+        reason: String,
+        /// What is said in its place; `None`: nothing, since the provider can be told nothing, or what
+        /// was denied is such a sentence itself.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        instead: Option<String>,
+    },
+    /// The guard denied what the user said: no call of the turn runs.
+    WordsDenied {
+        /// Why, for the host.
+        reason: String,
+    },
     /// The provider is done with the user's turn and all its audio was heard. Also told when a call
     /// of the turn was read back and waits for the user's answer; not told of a turn that was
     /// interrupted.
@@ -378,6 +393,8 @@ pub enum RequestOrigin {
     Prompt,
     /// A tool tells how far it is.
     Progress,
+    /// The guard: in the place of words that it denied.
+    Guard,
 }
 
 /// How a request for a reply ended.
@@ -601,6 +618,8 @@ pub struct SessionStats {
     pub tool_calls: u64,
     /// Of these, refused by policy.
     pub tool_denials: u64,
+    /// Replies that the guard over the agent's words cut off.
+    pub denied_replies: u64,
     /// From the end of the user's speech, or words, to the first sound of the answer.
     pub answer_time: TimeStats,
     /// From the beginning of the user's speech, by its place in the audio where the provider tells
@@ -797,7 +816,11 @@ mod tests {
                 EventKind::Stalled { what: "provider".into(), ms: 9, reaction }
             }
             EventKind::Stalled { .. } => EventKind::Error { kind: "sink".into(), message: text },
-            EventKind::Error { .. } => EventKind::SessionEnded {
+            EventKind::Error { .. } => {
+                EventKind::ReplyDenied { reason: text.clone(), instead: Some(text) }
+            }
+            EventKind::ReplyDenied { .. } => EventKind::WordsDenied { reason: text },
+            EventKind::WordsDenied { .. } => EventKind::SessionEnded {
                 reason: EndReason::ProviderClosed { code: 1011, reason: text },
                 stats: Box::default(),
             },
@@ -819,7 +842,7 @@ mod tests {
             assert!(errors.is_empty(), "{line}: {errors:?}");
             seen += 1;
         }
-        assert_eq!(seen, 37);
+        assert_eq!(seen, 39);
     }
 
     #[test]

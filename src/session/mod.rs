@@ -15,6 +15,7 @@ mod error;
 mod events;
 mod fallback;
 mod feed;
+pub(crate) mod guard;
 mod hand_off;
 mod hooks;
 mod inbox;
@@ -41,7 +42,8 @@ use antiphon_agent::{
     Authorizer, ExecutorLimits, Memory, MemoryError, ToolExecutor, ToolRegistry, cut_output,
 };
 use antiphon_live::{
-    ActivityHandling, Capabilities, LiveCommand, LiveConfig, LiveError, LiveProvider, VoiceActivity,
+    ActivityHandling, Capabilities, LiveCommand, LiveConfig, LiveError, LiveProvider, OutputWords,
+    VoiceActivity,
 };
 use antiphon_types::{AudioFrame, ToolDefinition, ToolResponse};
 use bytes::Bytes;
@@ -74,6 +76,7 @@ pub use self::{
         HostPromptStage, RequestEnd, RequestOrigin, Restored, ResumeCause, ResumeNote, ResumedFrom,
         SessionEvent, SessionState, SessionStats,
     },
+    guard::{Guard, GuardDenial, GuardVerdict, InputGuard, OutputGuard, WithoutTranscript, Words},
     hand_off::SessionAgent,
     hooks::{Callbacks, DeniedCall, LifecycleHooks, NoCallbacks, NoHooks, SessionContext},
     price::{Cost, PriceTable},
@@ -141,6 +144,9 @@ impl AgentSession {
             live.instructions = Some(all.join("\n\n")).filter(|all| !all.is_empty());
         }
         self.set_barge_in(&mut live)?;
+        // Guards judge words.
+        live.policies.output_transcription |= self.shared.output_guard.is_some();
+        live.policies.input_transcription |= self.shared.input_guard.is_some();
         let capabilities = Arc::new(self.check(&*self.shared.provider, &live)?);
         let fallbacks = self.check_fallbacks(&live)?;
         let (conversation, waiting) =
@@ -169,6 +175,8 @@ impl AgentSession {
                 fallbacks,
             },
             linked: self.shared.link.as_ref().map(|link| Linked { detaches: link.detaches() }),
+            output_guard: self.shared.output_guard.as_ref().map(|guard| guard.rules.clone()),
+            input_guard: self.shared.input_guard.as_ref().map(|guard| guard.rules.clone()),
         };
         let recording = self.new_recording().await?;
         let (started, outcome) = oneshot::channel();
@@ -654,6 +662,9 @@ impl AgentSession {
         if let Err(what) = self.check_barge_in(config, &capabilities) {
             return invalid(what);
         }
+        if let Err(what) = self.check_guards(&capabilities) {
+            return invalid(what);
+        }
         if !capabilities.unsupported_options.is_empty() {
             let options = &capabilities.unsupported_options;
             tracing::debug!(?options, "the provider does not know these options");
@@ -662,6 +673,23 @@ impl AgentSession {
     }
 
     /// Whom the session falls back on. Refuses one that cannot do what the session needs.
+    /// Guards judge words that the provider has to give.
+    fn check_guards(&self, capabilities: &Capabilities) -> Result<(), &'static str> {
+        let held = self
+            .shared
+            .output_guard
+            .as_ref()
+            .is_some_and(|guard| guard.rules.without_transcript != WithoutTranscript::Release);
+        if held && capabilities.output_words == OutputWords::None {
+            return Err("the provider does not tell the agent's words, which a guard is to judge");
+        }
+        let waits = self.shared.input_guard.as_ref().is_some_and(|guard| !guard.rules.runs_unheard);
+        if waits && !capabilities.input_transcripts {
+            return Err("the provider does not tell the user's words, which a guard is to judge");
+        }
+        Ok(())
+    }
+
     fn check_fallbacks(&self, config: &LiveConfig) -> Result<Vec<NamedProvider>, StartError> {
         let named = |candidate: &Candidate| {
             let (provider, config) = (&candidate.provider, candidate.config(config));

@@ -45,6 +45,8 @@ impl EngineProbe {
             seed: None,
             lifetime: Default::default(),
             linked: None,
+            output_guard: None,
+            input_guard: None,
         };
         let pcm = AudioFormat::pcm16(24_000);
         let capabilities = Arc::new(Capabilities::audio_only(pcm, pcm));

@@ -58,7 +58,7 @@ pub use protocol::{
 };
 pub use provider::{
     Capabilities, ConnectRequest, HistoryItem, HistoryRole, LiveConnection, LiveProvider,
-    Resumption,
+    OutputWords, Resumption,
 };
 #[cfg(feature = "socket")]
 pub use socket::SocketError;

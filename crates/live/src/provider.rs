@@ -203,6 +203,9 @@ pub struct Capabilities {
     pub tools_after_reply: bool,
     /// Gives transcripts of the user's speech.
     pub input_transcripts: bool,
+    /// How the words of the agent's voice come ([`LiveEvent::OutputTranscript`]).
+    #[serde(default)]
+    pub output_words: OutputWords,
     /// Continues an earlier connection by its handle ([`ConnectRequest::resume`]). The configuration
     /// of the new one may be another, but for the model.
     pub resumption: bool,
@@ -225,6 +228,20 @@ pub struct Capabilities {
     /// Ids among [`LiveConfig::options`] and [`LiveConfig::provider_options`] that mean nothing
     /// here; they are ignored.
     pub unsupported_options: Vec<Arc<str>>,
+}
+
+/// How the words of the agent's voice come beside its audio.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum OutputWords {
+    /// They do not.
+    None,
+    /// No later than the audio that speaks them.
+    Before,
+    /// Before the audio that speaks them or after it: from the order nothing can be told.
+    #[default]
+    Beside,
 }
 
 impl Capabilities {
@@ -256,6 +273,7 @@ impl Capabilities {
             replies_after_tools: false,
             tools_after_reply: false,
             input_transcripts: false,
+            output_words: OutputWords::None,
             resumption: false,
             resumption_valid: None,
             resumes_calls: false,
@@ -283,6 +301,7 @@ impl Capabilities {
         capabilities.voice_activity = true;
         capabilities.tells_speech = true;
         capabilities.tools_after_reply = true;
+        capabilities.output_words = OutputWords::Beside;
         capabilities.history = true;
         capabilities
     }

@@ -11,7 +11,7 @@ use antiphon_agent::Model;
 use antiphon_audio::{EarshotDetector, SpeechDetector, TurnConfig, TurnDetector};
 use antiphon_live::{
     ActivityHandling, Capabilities, ConnectRequest, LiveConfig, LiveConnection, LiveError,
-    LivePolicies, LiveProvider, SpeakerOptions, VoiceActivity,
+    LivePolicies, LiveProvider, OutputWords, SpeakerOptions, VoiceActivity,
 };
 use antiphon_types::{AudioFormat, Status};
 use async_trait::async_trait;
@@ -224,6 +224,11 @@ impl LiveProvider for CascadeProvider {
         capabilities.answers_words = true;
         capabilities.replies_after_tools = true;
         capabilities.input_transcripts = settings.input_transcripts;
+        // A sentence is told before it is spoken.
+        capabilities.output_words = match settings.output_transcripts {
+            true => OutputWords::Before,
+            false => OutputWords::None,
+        };
         // The parts have no options by id.
         let options = config.options.keys().chain(config.provider_options.keys());
         capabilities.unsupported_options = options.map(|id| id.as_str().into()).collect();

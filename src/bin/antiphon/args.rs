@@ -88,6 +88,9 @@ pub struct TalkArguments {
     pub books: BookArguments,
     #[command(flatten)]
     pub who: CallerArguments,
+    /// A JSON file of what the agent may not say aloud, and of what the user says that no tool acts on.
+    #[arg(long, value_name = "FILE")]
+    pub guard: Option<PathBuf>,
     /// After this much silence the agent asks whether you are there, such as `3s` or `2m`.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub idle_remind: Option<Duration>,

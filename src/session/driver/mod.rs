@@ -5,6 +5,7 @@
 //! audio makes no task hop. Each has a waker of its own, and only who woke the task is asked.
 
 mod audio_tap;
+mod guards;
 mod hook_task;
 mod player;
 mod tasks;
@@ -29,6 +30,7 @@ use tokio::{
 
 use self::{
     audio_tap::AudioTap,
+    guards::{Guards, Question},
     hook_task::{HookTask, Job, Runner},
     player::Player,
     tasks::CallTasks,
@@ -85,6 +87,7 @@ pub(crate) struct Driver {
     /// Chunks that the client of the agent was too slow for.
     chunks_dropped: u64,
     tasks: Option<CallTasks>,
+    guards: Option<Guards>,
     hooks: Option<HookTask>,
     from_hooks: mpsc::Receiver<Box<Input>>,
     journal: Option<Box<dyn Journal>>,
@@ -150,6 +153,8 @@ impl Driver {
             shared.whole_outputs.clone(),
             desk.map(|desk| (desk, shared.parking())),
         );
+        let (output, input) = (shared.output_guard.clone(), shared.input_guard.clone());
+        let guarded = output.is_some() || input.is_some();
         let engine = EngineConfig {
             sink_format: Some(player.format()),
             first_generation: sink.next_generation,
@@ -164,6 +169,7 @@ impl Driver {
             partials_dropped: 0,
             chunks_dropped: 0,
             tasks: Some(tasks),
+            guards: guarded.then(|| Guards::new(output, input)),
             hooks: Some(HookTask::spawn(runner)),
             from_hooks,
             journal,
@@ -306,6 +312,10 @@ impl Driver {
                 self.input(input, now);
             }
         }
+        while let Some(Poll::Ready(verdict)) = self.guards.as_mut().map(|guards| guards.poll(cx)) {
+            progress = true;
+            self.input(verdict, now);
+        }
         progress
     }
 
@@ -409,13 +419,23 @@ impl Driver {
                     let _ = started.send(Ok(()));
                 }
             }
-            Output::Admit { ticket, request, confirmed, turn } => {
+            Output::Guard { reply, check, text, complete } => {
+                let text = text.into();
+                self.ask_guards(Question::Said { reply, check, text, complete });
+            }
+            Output::Screen { turn, text } => {
+                self.ask_guards(Question::Heard { turn, text: text.into() });
+            }
+            Output::Admit { ticket, request, confirmed, turn, barred } => {
                 if let Some(journal) = &mut self.journal {
                     journal.requested(turn, &request);
                 }
                 let invocation = self.call_context();
                 if let Some(tasks) = &mut self.tasks {
-                    tasks.judge(ticket, request, confirmed, turn, invocation);
+                    match barred {
+                        Some(barred) => tasks.bar(ticket, &request, turn, invocation, barred),
+                        None => tasks.judge(ticket, request, confirmed, turn, invocation),
+                    }
                     self.due |= Sources::TASKS;
                 }
             }
@@ -475,6 +495,13 @@ impl Driver {
                 }
             }
             _ => {}
+        }
+    }
+
+    fn ask_guards(&mut self, question: Question) {
+        if let Some(guards) = &mut self.guards {
+            guards.ask(question);
+            self.due |= Sources::TASKS;
         }
     }
 

@@ -14,7 +14,7 @@ use super::hook_task::Runner;
 use crate::session::{
     SessionContext,
     approvals::{Desk, Speaking},
-    engine::{Decision, Input, Manner, Ticket},
+    engine::{Barred, Decision, Input, Manner, Ticket},
     inside,
     whole::WholeOutputs,
 };
@@ -104,6 +104,23 @@ impl CallTasks {
         self.tasks.spawn(async move {
             Done::Judged(ticket, executor.admit_within(&context, request, deadline).await)
         });
+    }
+
+    /// Refuses a call for what the user said, without asking the policy.
+    pub(crate) fn bar(
+        &mut self,
+        ticket: Ticket,
+        request: &ToolCallRequest,
+        turn: u64,
+        invocation: InvocationContext,
+        barred: Barred,
+    ) {
+        let mut context = CallContext::new(self.session_id.clone(), turn, self.memory.clone());
+        context.invocation = invocation;
+        let Barred { reason, notice } = barred;
+        let mut refused = self.executor.refuse(request, Outcome::Denied, reason);
+        refused.response = ToolResponse::error(request.id.clone(), request.name.clone(), notice);
+        self.tasks.spawn(async move { Done::Judged(ticket, Admission::Refused(refused)) });
     }
 
     /// Runs an admitted call: observers, tool, observers. An output with more than `max_output` bytes

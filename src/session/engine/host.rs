@@ -141,6 +141,7 @@ impl Engine {
             let turn = self.begin_turn();
             let said = text.trim().to_owned();
             self.emit_in(turn, EventKind::UserMessage { text: said.clone() });
+            self.screen_words(turn, &said);
             self.remember_user(turn, &said);
             self.count_workflow_turn();
             self.send(LiveCommand::Text { text, reply: false }, Origin::None);

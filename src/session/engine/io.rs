@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::hand_off::HandOff;
 use crate::session::{
-    EndReason, HostPrompt, IdleConfig, SayOptions, SessionEvent, SessionState,
+    EndReason, GuardVerdict, HostPrompt, IdleConfig, SayOptions, SessionEvent, SessionState,
     approvals::Settled,
     journal::{Committed, Note},
     recording::form,
@@ -70,6 +70,10 @@ pub(crate) enum Input {
     SinkFailed { message: String },
     /// A hook panicked, failed or hangs.
     HookTrouble { trouble: HookTrouble },
+    /// The guard has judged the first `bytes` of the words of a reply: see [`Output::Guard`].
+    Guarded { reply: u64, check: u64, bytes: usize, verdict: GuardVerdict },
+    /// The guard has judged what the user said: see [`Output::Screen`].
+    Screened { turn: u64, verdict: GuardVerdict },
     /// A turn of the linked agent was committed, or could not be.
     Committed(Box<Committed>),
     /// Work that a caller left behind goes on under this pending snapshot.
@@ -213,6 +217,15 @@ pub(crate) struct Manner {
     pub(crate) ends_on_interruption: bool,
 }
 
+/// Why no call of a turn runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Barred {
+    /// For the host's records.
+    pub(crate) reason: String,
+    /// What the model is told.
+    pub(crate) notice: String,
+}
+
 /// What is to be done.
 #[derive(Debug)]
 pub(crate) enum Output {
@@ -239,7 +252,19 @@ pub(crate) enum Output {
     Started,
     /// Judge a call. Answered by [`Input::Admission`]. The call's start and all later events wait;
     /// playback, wire commands, uplink and timers go on.
-    Admit { ticket: Ticket, request: ToolCallRequest, confirmed: bool, turn: u64 },
+    Admit {
+        ticket: Ticket,
+        request: ToolCallRequest,
+        confirmed: bool,
+        turn: u64,
+        /// It is refused already, for what the user said.
+        barred: Option<Barred>,
+    },
+    /// Judge the words of this reply, as they are at this check. Answered by [`Input::Guarded`]; where a
+    /// later check of the reply comes before that, only the later one needs to be.
+    Guard { reply: u64, check: u64, text: String, complete: bool },
+    /// Judge what the user said. Answered by [`Input::Screened`].
+    Screen { turn: u64, text: String },
     /// The admitted call is not going to run.
     Discard { ticket: Ticket },
     /// A call that nobody allowed has its output: the user said no, or it was given up before.

@@ -11,6 +11,9 @@ use super::transcripts;
 /// taken to need at least this long for each character. Ordinary speech has 12 to 18 a second.
 const TIME_PER_CHARACTER: Duration = Duration::from_millis(55);
 
+/// The fastest speech that is believed, where something must not be heard: no character takes less.
+const SHORTEST_CHARACTER: Duration = Duration::from_millis(40);
+
 /// Times of words of one item; what comes after them is reckoned.
 const MAX_WORDS: usize = 16 * 1024;
 
@@ -160,6 +163,30 @@ impl Ledger {
             join(&mut whole, &part.text);
         }
         whole
+    }
+
+    /// When the word at this byte of all words is spoken at the earliest, in the reply's audio.
+    /// `in_step`: words come no later than their audio.
+    pub(crate) fn earliest(&self, byte: usize, in_step: bool) -> Duration {
+        let mut whole = String::new();
+        let mut marks = vec![Mark { from: 0, at: Duration::ZERO }];
+        for part in &self.parts {
+            join(&mut whole, &part.text);
+            let start = whole.len() - part.text.len();
+            let came = part.marks.iter().filter(|_| in_step);
+            marks.extend(came.map(|mark| Mark { from: start + mark.from, at: mark.at }));
+        }
+        let byte = whole.floor_char_boundary(byte);
+        let characters = |from: usize| {
+            let from = whole.floor_char_boundary(from);
+            whole[from..byte].chars().count() as u32
+        };
+        // Nothing is spoken before it came, and all that lies between takes its time.
+        let before = marks.iter().filter(|mark| mark.from <= byte);
+        before
+            .map(|mark| mark.at + SHORTEST_CHARACTER * characters(mark.from))
+            .max()
+            .unwrap_or_default()
     }
 
     /// The words that `heard` of the reply's audio covers, cut between words. `complete`: no more

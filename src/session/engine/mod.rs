@@ -24,6 +24,7 @@ mod bounds;
 mod calls;
 mod confirm;
 mod floor;
+mod guard;
 mod hand_off;
 mod hangup;
 mod host;
@@ -39,6 +40,7 @@ mod prompts;
 mod provider;
 mod reconnect;
 mod replies;
+mod screen;
 mod sequencer;
 mod timers;
 mod tools;
@@ -71,6 +73,7 @@ use self::{
     notes::Speeches,
     prompts::{Language, Prompts},
     reconnect::Reconnect,
+    screen::Screening,
     sequencer::{Latency, Sequencer},
     timers::{Timer, Timers},
     tools::Unsent,
@@ -81,6 +84,7 @@ use self::{
 use super::{
     BargeIn, EndReason, EventKind, IdleConfig, ReconnectPolicy, SessionEvent, SessionLimits,
     SessionState, SessionStats,
+    guard::{InputRules, OutputRules},
     journal::{Committed, Linked, Seed},
     statistics::Times,
 };
@@ -88,7 +92,8 @@ use super::{
 pub(crate) use self::{
     hand_off::{HandOff, Persona},
     io::{
-        Decision, End, HookTrouble, HostCommand, Input, Manner, NeverBegan, Origin, Output, Ticket,
+        Barred, Decision, End, HookTrouble, HostCommand, Input, Manner, NeverBegan, Origin, Output,
+        Ticket,
     },
     lifetime::{LifetimeConfig, Named as NamedProvider},
     prompts::frame_untrusted,
@@ -120,6 +125,12 @@ pub(crate) struct EngineConfig {
     /// The agent whose turns those of the session are.
     #[serde(default)]
     pub(crate) linked: Option<Linked>,
+    /// How the agent's voice is held back, where a guard judges its words.
+    #[serde(default)]
+    pub(crate) output_guard: Option<OutputRules>,
+    /// How calls wait for the user's words, where a guard judges those.
+    #[serde(default)]
+    pub(crate) input_guard: Option<InputRules>,
 }
 
 /// A voice session as a state machine. See the head of this module.
@@ -166,6 +177,9 @@ pub(crate) struct Engine {
     unsent_responses: Vec<Unsent>,
     /// Calls whose outputs the provider did not take.
     refused_outputs: VecDeque<Arc<str>>,
+    output_rules: Option<OutputRules>,
+    input_rules: Option<InputRules>,
+    screening: Screening,
     utterances: Utterances,
     speeches: Speeches,
     uplink: Uplink,
@@ -252,6 +266,8 @@ impl Engine {
             seed,
             lifetime,
             linked,
+            output_guard,
+            input_guard,
         } = config;
         let attempts = Attempts::new(reconnect, lifetime.fallbacks.len(), lifetime.random);
         let workflow = Workflow::new(&live);
@@ -287,6 +303,9 @@ impl Engine {
             asking: None,
             unsent_responses: Vec::new(),
             refused_outputs: VecDeque::new(),
+            output_rules: output_guard,
+            input_rules: input_guard,
+            screening: Screening::default(),
             utterances: Utterances::default(),
             speeches: Speeches::default(),
             uplink: Uplink::new(limits.uplink),
@@ -356,6 +375,10 @@ impl Engine {
             Input::Cleared { next, played } => self.on_cleared(next, played),
             Input::SinkFailed { message } => self.emit_error("sink", message),
             Input::HookTrouble { trouble } => self.on_hook_trouble(trouble),
+            Input::Guarded { reply, check, bytes, verdict } => {
+                self.on_guarded(reply, check, bytes, verdict);
+            }
+            Input::Screened { turn, verdict } => self.on_screened(turn, verdict),
             Input::Committed(_) | Input::Detached { .. } => {}
         }
         self.settle();
@@ -452,7 +475,9 @@ impl Engine {
             Phase::Starting => return self.bound_gated(),
             Phase::Connecting | Phase::Ended => return,
         }
+        self.admit_held();
         self.start_approved_calls();
+        self.release_held();
         self.finish_groups();
         self.ask_next_read_back();
         self.hand_off_if_clean();
@@ -489,6 +514,8 @@ impl Engine {
             Timer::HardEnd => self.on_hard_end(),
             Timer::HungUp => self.end_hung_up(),
             Timer::Marks => self.on_marks_late(),
+            // What is due is looked for after each timer.
+            Timer::HoldBack | Timer::Words => {}
             Timer::Backoff => self.connect_again(),
             Timer::Expiry => self.on_expiry(),
             Timer::GoingAway => self.replace_connection(),
@@ -512,6 +539,8 @@ impl Engine {
         self.timers.set_to(Timer::Confirm, self.calls.confirm_deadline());
         self.timers.set_to(Timer::HostTool, self.calls.host_deadline());
         self.timers.set_to(Timer::PromptVerdict, self.prompts.deadline());
+        self.timers.set_to(Timer::HoldBack, self.release_due());
+        self.timers.set_to(Timer::Words, self.words_due());
         match self.calls.longest_running() {
             None => self.timers.stop(Timer::ToolStall),
             Some((_, since)) if !self.timers.is_set(Timer::ToolStall) => {

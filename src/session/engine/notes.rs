@@ -69,7 +69,7 @@ impl Engine {
 
     /// Nothing of a reply that was cut off was heard.
     pub(super) fn note_unheard(&mut self, reply: &Reply, heard: Option<Heard>) {
-        let generated = reply.ledger.whole_text().trim().to_owned();
+        let generated = reply.words().trim().to_owned();
         if generated.is_empty() {
             return;
         }

@@ -179,6 +179,22 @@ pub(crate) fn read_back(language: Language, question: &str) -> String {
     }
 }
 
+/// A sentence for a provider that cannot speak a given text.
+pub(crate) fn say_only(language: Language, sentence: &str) -> String {
+    match language {
+        Language::English => format!("(Say exactly this, and nothing else: {sentence})"),
+        Language::German => format!("(Sage genau dies und sonst nichts: {sentence})"),
+    }
+}
+
+/// In the place of words that were denied.
+pub(crate) fn unsayable(language: Language) -> &'static str {
+    match language {
+        Language::English => "I'm sorry, I can't say that.",
+        Language::German => "Das darf ich leider nicht sagen.",
+    }
+}
+
 /// Asks for the answer that did not come.
 pub(crate) fn nudge(language: Language) -> &'static str {
     match language {

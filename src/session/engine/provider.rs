@@ -279,6 +279,7 @@ impl Engine {
         if let Some(utterance) = self.utterances.find(&item) {
             utterance.turn = Some(turn);
         }
+        self.words_are_awaited(turn);
         self.user_is_active();
         self.emit_in(turn, EventKind::UserTranscript { text, done });
         if done && let Some(utterance) = self.utterances.finish(&item) {
@@ -297,6 +298,7 @@ impl Engine {
         }
         self.note_utterance(turn, &utterance);
         self.emit_in(turn, EventKind::UserMessage { text: text.clone() });
+        self.screen_words(turn, &text);
         self.remember_user(turn, &text);
         self.count_workflow_turn();
         let answers = self
@@ -371,6 +373,7 @@ impl Engine {
         if why == Why::User && self.turn.pending {
             let turn = self.begin_turn();
             self.utterances.are_answered_in(turn, self.now);
+            self.words_are_awaited(turn);
         }
         if let Why::ReadBack { call } = why {
             self.read_back_begins(call);
@@ -380,6 +383,7 @@ impl Engine {
         self.stats.replies += 1;
         let turn = self.turn.number;
         self.replies.start(reply, why, turn, protected);
+        self.guard_reply();
         self.reply_meets_speech();
     }
 
@@ -391,9 +395,11 @@ impl Engine {
         let Some(reply) = self.replies.active_mut(&id) else { return };
         let done = reply.ledger.text(&item, update);
         let text = reply.ledger.whole_text();
-        let turn = reply.turn;
+        let (turn, number, guarded) = (reply.turn, reply.number, reply.guard.is_some());
         self.timers.stop(Timer::LostEnd);
-        if !text.is_empty() {
+        if guarded {
+            self.guard_words(number, text, done, spoken);
+        } else if !text.is_empty() {
             self.emit_in(
                 turn,
                 if spoken {
@@ -438,23 +444,33 @@ impl Engine {
             return;
         }
         let first = !reply.ledger.has_audio();
-        reply.began_at = reply.began_at.or(Some(now));
         let silence = first && !audible;
         reply.ledger.audio(&item, content_index, length);
-        reply.queued += length;
-        let (generation, turn) = (reply.generation, reply.turn);
-        self.prompt_outputs.push_back(Output::Play { generation, frame });
-        if first {
-            self.times.barge_in.reset();
-            if let Some(latency) = self.latency.audio(self.now) {
-                self.times.answers.add(latency);
+        if reply.guard.is_some() {
+            let number = reply.number;
+            self.hold_back(number, frame);
+        } else {
+            reply.began_at = reply.began_at.or(Some(now));
+            reply.queued += length;
+            let (generation, turn) = (reply.generation, reply.turn);
+            self.prompt_outputs.push_back(Output::Play { generation, frame });
+            if first {
+                self.playback_starts(turn, silence);
             }
-            self.emit_in(turn, EventKind::PlaybackStarted);
-            self.agent_is_audible(silence);
         }
         self.set_state(SessionState::Speaking);
         self.timers.stop(Timer::LostEnd);
         self.timers.set(Timer::Settle, self.now + self.limits.settle);
+    }
+
+    /// The first audio of a reply was handed over.
+    pub(super) fn playback_starts(&mut self, turn: u64, after_silence: bool) {
+        self.times.barge_in.reset();
+        if let Some(latency) = self.latency.audio(self.now) {
+            self.times.answers.add(latency);
+        }
+        self.emit_in(turn, EventKind::PlaybackStarted);
+        self.agent_is_audible(after_silence);
     }
 
     /// Whether what belongs to this reply is let through. A reply that was not announced begins

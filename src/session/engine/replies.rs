@@ -91,6 +91,7 @@ impl Engine {
         let turn = self.begin_turn();
         self.latency.user_ended(self.now);
         self.emit_in(turn, EventKind::UserMessage { text: text.trim().to_owned() });
+        self.screen_words(turn, text.trim());
         self.remember_user(turn, text.trim());
         self.count_workflow_turn();
     }
@@ -131,6 +132,7 @@ impl Engine {
         self.tell_request_end(request, end);
         match request.why {
             Why::ReadBack { call } => self.refuse_parked(call, "it could not be read back"),
+            Why::Guard => self.turn.replied = true,
             Why::User | Why::Tools if self.state == SessionState::Processing => {
                 self.set_state(SessionState::Listening);
             }
@@ -157,6 +159,7 @@ impl Engine {
             Why::ReadBack { .. } => RequestOrigin::ReadBack,
             Why::Prompt { .. } => RequestOrigin::Prompt,
             Why::Progress { .. } => RequestOrigin::Progress,
+            Why::Guard => RequestOrigin::Guard,
         };
         self.emit(EventKind::ReplyRequest { request: request.host_id, origin, outcome });
     }
@@ -194,9 +197,12 @@ impl Engine {
         } else if self.has_hung_up() {
             // It is told once it is known how much was heard.
             self.replies.playing.push_back(reply);
+        } else if self.guarded_is_done(&mut reply) {
+            // It is told, and its audio ends, once its words have passed.
+            self.replies.playing.push_back(reply);
         } else if reply.queued.is_zero() {
             let interrupted = reply.over_limit || outcome == ReplyOutcome::Failed;
-            self.tell_message(&reply, reply.ledger.whole_text(), interrupted, Duration::ZERO);
+            self.tell_message(&reply, reply.words(), interrupted, Duration::ZERO);
             self.reply_is_over(why);
         } else {
             let generation = reply.generation;
@@ -320,7 +326,7 @@ impl Engine {
     fn tell_cut_reply(&mut self, reply: &Reply, played: Option<Played>) {
         let heard = self.heard_of(reply, played);
         let done = reply.done.is_some();
-        let text = reply.ledger.heard_text(heard, done);
+        let text = reply.clip(reply.ledger.heard_text(heard, done));
         let complete = done && heard >= reply.ledger.received();
         if reply.id.is_none() {
             return;
@@ -377,7 +383,7 @@ impl Engine {
             let failed = reply.done == Some(ReplyOutcome::Failed);
             let interrupted = reply.over_limit || failed;
             let heard = reply.ledger.received();
-            self.tell_message(&reply, reply.ledger.whole_text(), interrupted, heard);
+            self.tell_message(&reply, reply.words(), interrupted, heard);
             self.reply_is_over(reply.why);
         }
         if any && !self.replies.is_audible() {
@@ -385,7 +391,7 @@ impl Engine {
         }
     }
 
-    fn reply_is_over(&mut self, why: Why) {
+    pub(super) fn reply_is_over(&mut self, why: Why) {
         if self.is_goodbye(why) {
             self.goodbye_was_heard();
         }
@@ -399,7 +405,7 @@ impl Engine {
         interrupted: bool,
         heard: Duration,
     ) {
-        let text = text.trim().to_owned();
+        let text = reply.clip(text).trim().to_owned();
         let heard =
             reply.began_at.map(|began_at| self.heard(began_at, heard, reply.ledger.received()));
         if reply.id.is_none() || text.is_empty() {
@@ -411,7 +417,7 @@ impl Engine {
         self.note_reply(reply);
         let item = HistoryItem::Message { role: HistoryRole::Agent, text: text.clone() };
         self.reconnect.remember(reply.turn, reply.began_at.unwrap_or(self.now), item);
-        let whole = reply.ledger.whole_text();
+        let whole = reply.words();
         let generated = Some(whole.trim().to_owned()).filter(|whole| whole.len() > text.len());
         self.emit_in(reply.turn, EventKind::AgentMessage { text, interrupted, generated, heard });
     }

@@ -13,7 +13,7 @@ use antiphon_audio::Generation;
 use antiphon_live::{ReplyId, ReplyOutcome};
 use antiphon_types::AudioFrame;
 
-use super::ledger::Ledger;
+use super::{guard::Guarded, ledger::Ledger};
 use crate::session::barge_in::UserAudio;
 
 /// Things that may wait for their turn.
@@ -68,6 +68,8 @@ pub(crate) enum Why {
     Prompt { id: u64 },
     /// The progress of the call with this number.
     Progress { call: u64 },
+    /// The guard: something is said in the place of words that were denied.
+    Guard,
 }
 
 /// A reply that was asked for and has not begun.
@@ -110,6 +112,8 @@ pub(crate) struct Reply {
     pub(crate) done: Option<ReplyOutcome>,
     /// The connection that it came by is gone.
     pub(crate) orphaned: bool,
+    /// Its words are guarded.
+    pub(crate) guard: Option<Box<Guarded>>,
 }
 
 /// The sequencer.
@@ -155,12 +159,19 @@ impl Sequencer {
         true
     }
 
+    /// Queues something before all that waits.
+    pub(crate) fn want_first(&mut self, request: Request, wanted: Wanted) {
+        self.waiting.push_front((request, wanted));
+    }
+
     /// Takes what is next, if nothing is active or asked for.
     pub(crate) fn take_next(&mut self) -> Option<(Request, Wanted)> {
         if self.active.is_some() || self.asked.is_some() {
             return None;
         }
-        self.waiting.pop_front()
+        // The sink takes replies in order: host audio comes after what is held back.
+        let held = self.playing.iter().any(|reply| !reply.held().is_zero());
+        self.waiting.pop_front_if(|(_, wanted)| !(held && matches!(wanted, Wanted::Play(_))))
     }
 
     /// Whether anything waits.
@@ -253,6 +264,11 @@ impl Sequencer {
             .find(|reply| reply.generation == generation)
     }
 
+    /// The reply of this number, active or playing.
+    pub(crate) fn by_number(&mut self, number: u64) -> Option<&mut Reply> {
+        self.playing.iter_mut().chain(&mut self.active).find(|reply| reply.number == number)
+    }
+
     /// The first generation that a later reply may have.
     pub(crate) fn next_generation(&self) -> Generation {
         Generation(self.next_generation)
@@ -262,6 +278,12 @@ impl Sequencer {
     pub(crate) fn is_audible(&self) -> bool {
         self.playing.iter().any(Reply::is_audible)
             || self.active.as_ref().is_some_and(Reply::is_audible)
+    }
+
+    /// Whether the sink has audio that was not heard and not cleared.
+    pub(crate) fn any_handed_over(&self) -> bool {
+        let audible = |reply: &Reply| !reply.cut && !reply.queued.is_zero();
+        self.playing.iter().any(audible) || self.active.as_ref().is_some_and(audible)
     }
 
     /// What becomes of the user's audio while something that must not be interrupted is heard, or is
@@ -278,7 +300,7 @@ impl Sequencer {
         self.playing
             .iter()
             .chain(&self.active)
-            .map(|reply| reply.queued.saturating_sub(reply.heard))
+            .map(|reply| reply.queued.saturating_sub(reply.heard) + reply.held())
             .sum()
     }
 
@@ -302,13 +324,19 @@ impl Sequencer {
             protected: None,
             done: None,
             orphaned: false,
+            guard: None,
         }
     }
 }
 
 impl Reply {
     fn is_audible(&self) -> bool {
-        !self.cut && !self.queued.is_zero()
+        !self.cut && !(self.queued.is_zero() && self.held().is_zero())
+    }
+
+    /// Audio that waits for its words to pass.
+    fn held(&self) -> Duration {
+        self.guard.as_ref().map_or(Duration::ZERO, |guard| guard.held_time())
     }
 }
 

@@ -49,6 +49,10 @@ pub(crate) enum Timer {
     HungUp,
     /// All audio should have been heard by now, and the sink has not said so.
     Marks,
+    /// Audio was held back long enough.
+    HoldBack,
+    /// A call has waited long enough for the user's words.
+    Words,
     /// The next attempt to connect.
     Backoff,
     /// The connection comes near its longest life; it is replaced at the next quiet moment.
@@ -61,7 +65,7 @@ pub(crate) enum Timer {
     Close,
 }
 
-const TIMERS: [Timer; 23] = [
+const TIMERS: [Timer; 25] = [
     Timer::Settle,
     Timer::LostEnd,
     Timer::Stall,
@@ -80,6 +84,8 @@ const TIMERS: [Timer; 23] = [
     Timer::HardEnd,
     Timer::HungUp,
     Timer::Marks,
+    Timer::HoldBack,
+    Timer::Words,
     Timer::Backoff,
     Timer::Expiry,
     Timer::GoingAway,

@@ -62,12 +62,7 @@ impl Engine {
             if cut && let Some(call) = self.calls.find(ticket) {
                 call.void = Some(Outcome::Interrupted);
             }
-            self.ordered_outputs.push_back(Output::Admit {
-                ticket,
-                request,
-                confirmed: false,
-                turn,
-            });
+            self.admit(ticket, request, false, turn);
         }
     }
 
@@ -472,7 +467,7 @@ impl Engine {
     }
 
     /// A call that was not running gets the output of `outcome`; who saw it authorised is told.
-    fn void_call(&mut self, ticket: Ticket, outcome: Outcome) {
+    pub(super) fn void_call(&mut self, ticket: Ticket, outcome: Outcome) {
         let Some(call) = self.calls.find(ticket) else { return };
         let Some(approved) = call.approved.clone() else {
             return self.void_unapproved(ticket, outcome);
@@ -617,7 +612,7 @@ impl Engine {
         call.stage = Stage::Judging;
         call.confirmed = true;
         let (request, turn) = (call.request.clone(), call.turn);
-        self.ordered_outputs.push_back(Output::Admit { ticket, request, confirmed: true, turn });
+        self.admit(ticket, request, true, turn);
         // The user's yes is a turn of its own, and the tool's result is the answer to it.
         self.turn.replied = false;
     }

@@ -165,6 +165,11 @@ impl Utterances {
         Some(utterance)
     }
 
+    /// Whether any utterance of this turn is open.
+    pub(crate) fn any_open_in(&self, turn: u64) -> bool {
+        self.open.iter().any(|utterance| utterance.turn == Some(turn))
+    }
+
     /// Whether any utterance is open.
     pub(crate) fn any_open(&self) -> bool {
         !self.open.is_empty()

@@ -598,6 +598,7 @@ fn origin_in_words(origin: RequestOrigin) -> &'static str {
         RequestOrigin::ReadBack => "read-back of a call",
         RequestOrigin::Prompt => "session's own prompt",
         RequestOrigin::Progress => "progress of a tool",
+        RequestOrigin::Guard => "guard",
     }
 }
 

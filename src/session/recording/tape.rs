@@ -405,6 +405,8 @@ mod tests {
             seed: None,
             lifetime: Default::default(),
             linked: None,
+            output_guard: None,
+            input_guard: None,
             sink_format: None,
             first_generation: 1,
         }

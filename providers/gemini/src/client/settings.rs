@@ -3,7 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use antiphon_live::{
-    self as live, Capabilities, LiveConfig, LiveError, LivePolicies, Sensitivity, VoiceActivity,
+    self as live, Capabilities, LiveConfig, LiveError, LivePolicies, OutputWords, Sensitivity,
+    VoiceActivity,
 };
 use antiphon_types::{AudioFormat, ToolBehavior, ToolDefinition};
 use serde_json::{Value, json};
@@ -167,6 +168,11 @@ impl Settings {
         capabilities.non_blocking_tools = generation.non_blocking_tools;
         capabilities.replies_after_tools = true;
         capabilities.input_transcripts = input_transcripts;
+        // Transcription and audio are not in step.
+        capabilities.output_words = match output_transcripts || modality != "audio" {
+            true => OutputWords::Beside,
+            false => OutputWords::None,
+        };
         capabilities.resumption = setup.session_resumption.is_some();
         capabilities.resumption_valid =
             Some(if vertex { VERTEX_HANDLE_VALID } else { HANDLE_VALID });

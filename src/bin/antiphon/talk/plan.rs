@@ -12,6 +12,7 @@ use std::{
 use antiphon::{
     agent::{Caller, chat_model::ChatModel},
     audio::{AudioError, Resampler, WavAudio},
+    policy::guards::GuardFile,
     session::{IdleConfig, recording::Recording},
 };
 
@@ -51,6 +52,7 @@ pub struct Plan {
     pub output: Output,
     pub equipment: Equipment,
     pub caller: Option<Caller>,
+    pub guards: Option<GuardFile>,
     pub memory: Option<PathBuf>,
     pub kept: Option<Kept>,
     pub voice: Option<String>,
@@ -203,6 +205,12 @@ impl Plan {
             },
             output,
             equipment,
+            guards: arguments
+                .guard
+                .as_ref()
+                .map(GuardFile::load)
+                .transpose()
+                .map_err(Failure::usage)?,
             kept: Kept::new(&arguments),
             memory: arguments.memory,
             voice: arguments.voice,

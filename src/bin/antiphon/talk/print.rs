@@ -105,6 +105,8 @@ fn describe(event: &EventKind) -> Option<String> {
             format!("   > {name} {} (for the host)", json(args))
         }
         EventKind::ToolDenied { name, reason, .. } => format!("   ! {name} denied: {reason}"),
+        EventKind::ReplyDenied { reason, .. } => format!("   ! what it was about to say: {reason}"),
+        EventKind::WordsDenied { reason } => format!("   ! no tool acts on that: {reason}"),
         EventKind::ToolConfirm { name, .. } => format!("   ? {name} waits for your yes"),
         EventKind::ToolResult { name, response, .. } => format!("   < {name} {}", json(response)),
         EventKind::ToolProgress { name, text: Some(text), .. } => format!("   . {name} {text}"),

@@ -61,6 +61,14 @@ pub async fn talk(plan: Plan) -> Result<(), Failure> {
     } else if plan.memory.is_some() {
         builder = builder.session_id(PERSISTENT_ID);
     }
+    if let Some(guards) = plan.guards {
+        if let Some(guard) = guards.output {
+            builder = builder.output_guard(guard);
+        }
+        if let Some(guard) = guards.input {
+            builder = builder.input_guard(guard);
+        }
+    }
     if let Some(tape) = &tape {
         builder = builder.sink(tape.clone());
     } else if plan.output == Output::Speaker {

@@ -147,6 +147,8 @@ impl World {
             seed: None,
             lifetime: Default::default(),
             linked: capabilities.is_multiple_of(3).then_some(Linked { detaches: true }),
+            output_guard: None,
+            input_guard: None,
         };
         let reply_audio = config.limits.reply_audio;
         let mut world = Self {

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use antiphon_live::{
     ActivityHandling, Capabilities, ContextCompression, LiveConfig, LiveError, LivePolicies,
-    ThinkingLevel, VoiceActivity,
+    OutputWords, ThinkingLevel, VoiceActivity,
 };
 use antiphon_types::ToolDefinition;
 use serde_json::{Map, Value, json};
@@ -152,6 +152,11 @@ impl Settings {
         capabilities.replies_after_tools =
             options.take("replies_after_tools")?.unwrap_or(facts.replies_after_tools);
         capabilities.input_transcripts = input_transcripts;
+        // Deltas of the transcript run ahead of those of the audio that they belong to.
+        capabilities.output_words = match config.policies.output_transcription {
+            true => OutputWords::Before,
+            false => OutputWords::None,
+        };
         capabilities.connection_limit = facts.session_limit;
         capabilities.resumption = extra.says("/resumption/enabled");
         capabilities.resumption_valid = facts.resumes_for;
