@@ -111,7 +111,24 @@ impl Authorizer for Both {
             _ => sessions.judge(cx, call),
         };
         policies.extend(second.policies);
-        Judgement::new(self.combined(cx, call, first, second.verdict), policies)
+        let seen = match &first {
+            Verdict::AllowWith(args) => args.clone(),
+            _ => call.args.clone(),
+        };
+        let verdict = match self.combined(cx, call, first, second.verdict) {
+            // What the session's policy made of it is another call: the agent's has to be content.
+            Verdict::AllowWith(args) if args != seen && self.tools.contains(&call.name) => {
+                let changed = ToolCall { args: args.clone(), ..call.clone() };
+                match self.agents.judge(cx, &changed).verdict {
+                    Verdict::Allow => Verdict::AllowWith(args),
+                    Verdict::AllowWith(same) if same == args => Verdict::AllowWith(args),
+                    refused @ (Verdict::Deny(_) | Verdict::RateLimited(_)) => refused,
+                    _ => Verdict::Deny(Denial::private(NARROWED)),
+                }
+            }
+            verdict => verdict,
+        };
+        Judgement::new(verdict, policies)
     }
 
     fn witness(&self) -> Option<Arc<dyn Witness>> {
@@ -224,6 +241,20 @@ mod tests {
         }
         let other = both(always(confirm()), always(ask()));
         assert!(matches!(judged(&other, true, false), Verdict::Deny(_)), "nobody was asked");
+    }
+
+    #[test]
+    fn what_the_second_makes_of_a_call_the_first_has_to_allow() {
+        let at_most = |most: u64| -> Arc<dyn Authorizer> {
+            Arc::new(move |_: &CallContext, call: &ToolCall| match call.args["amount"].as_u64() {
+                Some(amount) if amount <= most => Verdict::Allow,
+                _ => Verdict::Deny(Denial::private("too much")),
+            })
+        };
+        let more = || always(Verdict::AllowWith(amount(90_000)));
+        assert!(matches!(judged(&both(at_most(5_000), more()), false, false), Verdict::Deny(_)));
+        let content = both(at_most(90_000), more());
+        assert_eq!(judged(&content, false, false), Verdict::AllowWith(amount(90_000)));
     }
 
     #[test]

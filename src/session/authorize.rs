@@ -38,11 +38,20 @@ impl Authorizer for PolicyThenHook {
                 None => Verdict::Allow.into(),
             };
             let refused = matches!(judged.verdict, Verdict::Deny(_) | Verdict::RateLimited(_));
+            let seen = match &judged.verdict {
+                Verdict::AllowWith(args) => args.clone(),
+                _ => call.args.clone(),
+            };
             judged.verdict = self.with_hook(judged.verdict, cx, call);
-            if !refused && matches!(judged.verdict, Verdict::Deny(_)) {
-                judged.policies = vec!["authorize_tool_call".into()];
+            match &judged.verdict {
+                // What the hook made of the call is another call: the policy has to be content.
+                Verdict::AllowWith(args) if *args != seen => self.again(judged, cx, call),
+                Verdict::Deny(_) if !refused => {
+                    judged.policies = vec!["authorize_tool_call".into()];
+                    judged
+                }
+                _ => judged,
             }
-            judged
         })
     }
 
@@ -52,6 +61,30 @@ impl Authorizer for PolicyThenHook {
 }
 
 impl PolicyThenHook {
+    /// Has the policy judge the arguments that the hook put in the place of those that it saw.
+    fn again(&self, judged: Judgement, cx: &CallContext, call: &ToolCall) -> Judgement {
+        let (Some(policy), Verdict::AllowWith(args)) = (&self.policy, &judged.verdict) else {
+            return judged;
+        };
+        let changed = ToolCall { args: args.clone(), ..call.clone() };
+        let second = policy.judge(cx, &changed);
+        match &second.verdict {
+            Verdict::Allow => judged,
+            Verdict::AllowWith(same) if same == args => judged,
+            // The words were compared with those that the user confirmed.
+            Verdict::Confirm { read_back }
+                if cx.confirmed && self.questions.was_asked(&call.id, read_back) =>
+            {
+                judged
+            }
+            Verdict::Deny(_) | Verdict::RateLimited(_) => second,
+            _ => {
+                let reason = "the policy wants something else of the arguments that the hook made";
+                Judgement::new(Verdict::Deny(Denial::private(reason)), second.policies)
+            }
+        }
+    }
+
     fn with_hook(&self, verdict: Verdict, cx: &CallContext, call: &ToolCall) -> Verdict {
         let Some(hooks) = &self.hooks else { return verdict };
         let narrowed;
@@ -87,6 +120,7 @@ impl PolicyThenHook {
                 let reason = "a call that a person decides over cannot be narrowed by the hook";
                 Verdict::Deny(Denial::private(reason))
             }
+            Verdict::Allow if args == call.args => verdict,
             _ => Verdict::AllowWith(args),
         }
     }

@@ -528,6 +528,12 @@ impl Driver {
             **stats = self.stats();
         }
         self.tell(&event, now);
+        if let EventKind::ReplyDenied { reason, .. } = &event.kind {
+            let invocation = self.call_context();
+            if let Some(tasks) = &mut self.tasks {
+                tasks.reply_denied(event.turn, invocation, reason);
+            }
+        }
         match &event.kind {
             // The hooks hear of the end after everything else.
             EventKind::SessionEnded { .. } => self.last_event = Some(event),

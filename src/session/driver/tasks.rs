@@ -6,7 +6,9 @@ use antiphon_agent::{
     Admission, AdmittedCall, CallContext, Executed, InvocationContext, Memory, ModelResponseChunk,
     OnInterruption, Outcome, Parking, RunContext, ToolExecutor,
 };
-use antiphon_types::{ToolBehavior, ToolCall, ToolCallRequest, ToolResponse};
+use antiphon_types::{
+    JsonObject, ToolArguments, ToolBehavior, ToolCall, ToolCallRequest, ToolResponse,
+};
 use tokio::{sync::mpsc, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
@@ -41,6 +43,7 @@ pub(crate) struct CallTasks {
     runner: Runner,
     memory: Arc<dyn Memory>,
     session_id: Arc<str>,
+    denied_replies: u64,
     /// Attends to calls that wait for a person, and how they do; `None`: none can.
     desk: Option<(Arc<Desk>, Parking)>,
 }
@@ -66,6 +69,7 @@ impl CallTasks {
             runner,
             memory,
             session_id,
+            denied_replies: 0,
             desk,
         }
     }
@@ -118,9 +122,23 @@ impl CallTasks {
         let mut context = CallContext::new(self.session_id.clone(), turn, self.memory.clone());
         context.invocation = invocation;
         let Barred { reason, notice } = barred;
-        let mut refused = self.executor.refuse(request, Outcome::Denied, reason);
+        let mut refused = self.executor.refuse_in(&context, request, Outcome::Denied, reason);
         refused.response = ToolResponse::error(request.id.clone(), request.name.clone(), notice);
         self.tasks.spawn(async move { Done::Judged(ticket, Admission::Refused(refused)) });
+    }
+
+    /// Has the policy's witness write down that words of the agent were denied: as a refused call of
+    /// `reply`, which is no tool.
+    pub(crate) fn reply_denied(&mut self, turn: u64, invocation: InvocationContext, reason: &str) {
+        let mut context = CallContext::new(self.session_id.clone(), turn, self.memory.clone());
+        context.invocation = invocation;
+        self.denied_replies += 1;
+        let request = ToolCallRequest {
+            id: format!("denied-reply-{}", self.denied_replies).into(),
+            name: "reply".into(),
+            arguments: ToolArguments::Object(JsonObject::new()),
+        };
+        self.executor.refuse_in(&context, &request, Outcome::Denied, reason);
     }
 
     /// Runs an admitted call: observers, tool, observers. An output with more than `max_output` bytes
