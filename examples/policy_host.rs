@@ -1,9 +1,11 @@
 //! A payment agent whose host answers for what the model may do: small amounts pass, larger ones wait
-//! for a person, forbidden destinations are refused, a limit holds however many calls come at once,
-//! and a log of receipts shows if anybody changed it. No session is needed for it: the same host goes
-//! into one with `AgentSession::builder(…).authorize(host)`.
+//! until a person approves them, forbidden destinations are refused, a limit holds however many calls
+//! come at once, and a log of receipts shows if anybody changed it. The same host goes into a voice
+//! session with `AgentSession::builder(…).authorize(host)`.
 //!
-//! `cargo run --example policy_host -- [--receipts FILE]`
+//! Ends with status 1 where anything is not as it says.
+//!
+//! `cargo run --features tools --example policy_host -- [--receipts FILE]`
 
 use std::{
     error::Error,
@@ -19,16 +21,19 @@ use std::{
 
 use antiphon::{
     agent::{
-        Admission, CallContext, Caller, FuncTool, InMemory, InvocationContext, Outcome, RunContext,
+        Admission, Agent, AgentInit, CallContext, Caller, Executed, FuncTool, InMemory,
+        InMemorySessionStore, Invocation, InvocationContext, Invoke, Outcome, Parking, RunContext,
         ToolExecutor, ToolRegistry,
+        approval::{Answer, Approvals},
         types::{JsonObject, ToolArguments, ToolCallRequest},
     },
     policy::{
         AllowList, AmountField, AskAbove, Destinations, Limit, Per, PolicyHost, ReceiptLog,
         receipts::{Redaction, verify},
     },
+    tools::{CommandSpec, CommandTool},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -47,28 +52,46 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .redact(Redaction::new("send_money", "iban")?)
         .build()?;
     let sent = Arc::new(AtomicU64::new(0));
-    let tools = ToolExecutor::new(registry(&sent, &path), Some(Arc::new(host.clone())));
+    let tools = ToolExecutor::new(registry(&sent, &path)?, Some(Arc::new(host)));
+    let store = Arc::new(InMemorySessionStore::new());
+    let bank = Bank::open(tools.clone(), store.clone()).await?;
 
-    println!("5 euros: {}", call(&tools, "1", "send_money", json!({"cents": 500})).await);
-    println!("900 euros: {}", call(&tools, "2", "send_money", json!({"cents": 90_000})).await);
-    println!("\"5 000\": {}", call(&tools, "3", "send_money", json!({"cents": "5 000"})).await);
-    println!("a number: {}", call(&tools, "4", "sms", json!({"to": "+4930123456"})).await);
-    println!("a dear one: {}", call(&tools, "5", "sms", json!({"to": "+49900123456"})).await);
-    println!("its own receipt: {}", call(&tools, "6", "audit", json!({})).await);
-
-    let mut calls = tokio::task::JoinSet::new();
-    for n in 0..50 {
-        let tools = tools.clone();
-        calls.spawn(async move {
-            call(&tools, &format!("many-{n}"), "send_money", json!({"cents": 3_000})).await
-        });
+    let small = bank.call("1", "send_money", json!({"cents": 500})).await;
+    println!("5 euros: {}", said(&small));
+    let large = bank.call("2", "send_money", json!({"cents": 15_000})).await;
+    println!("150 euros: {}", said(&large));
+    for (id, cents) in [("3", json!("5 000")), ("4", json!(-1)), ("5", json!(1.5))] {
+        let refused = bank.call(id, "send_money", json!({"cents": cents})).await;
+        println!("{cents}: {}", said(&refused));
+        expect(refused.is_err(), "such an amount is refused")?;
     }
-    let said = calls.join_all().await;
-    let passed = said.iter().filter(|said| said.starts_with("done")).count();
-    println!(
-        "50 times 30 euros at once: {passed} passed, {} cents sent",
-        sent.load(Ordering::SeqCst)
-    );
+    let number = bank.call("6", "sms", json!({"to": "+4930123456"})).await;
+    println!("a number: {}", said(&number));
+    let dear = bank.call("7", "sms", json!({"to": "+49900123456"})).await;
+    println!("a dear one: {}", said(&dear));
+    expect(number.is_ok() && dear.is_err(), "only the dear number is refused")?;
+    let audit = bank.call("8", "audit", json!({})).await;
+    println!("a program looks for its own receipt: {}", said(&audit));
+    let found = audit.is_ok_and(|done| done.output["found_itself"] == true);
+    expect(found, "the receipt is there before the program runs")?;
+
+    // A person decides over the large one, who is not the one that it is counted against.
+    let parked = large?.approval.ok_or("it waits for a person")?;
+    expect(sent.load(Ordering::SeqCst) == 500, "what waits has not been sent")?;
+    let clerk = InvocationContext::new().with_caller(Caller::new("a clerk"));
+    let answer = Answer::new().by("the night watch").shown(&parked.arguments);
+    let memory = Arc::new(InMemory::new());
+    let approvals = Approvals::new(store)?;
+    let approved = approvals.approve(&clerk, &parked.key, answer, &tools, memory).await?;
+    println!("150 euros, approved: {:?}", approved.state);
+    expect(sent.load(Ordering::SeqCst) == 15_500, "what was approved is sent, once")?;
+
+    let many: Vec<_> = (0..50).map(|n| format!("many-{n}")).collect();
+    let calls = many.iter().map(|id| bank.call(id, "send_money", json!({"cents": 3_000})));
+    let passed = futures_util::future::join_all(calls).await.iter().filter(|it| it.is_ok()).count();
+    let total = sent.load(Ordering::SeqCst);
+    println!("50 times 30 euros at once: {passed} passed, {total} cents sent");
+    expect(passed == 11 && total == 48_500, "no more than 500 euros a day")?;
 
     let head = log.head();
     println!("{} receipts: {:?}", head.count, verified(&path)?);
@@ -76,59 +99,92 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let mut text = fs::read(&path)?;
     let at = text.len() / 2;
     text[at] ^= 1;
-    match verify(text.as_slice(), Some(&head)) {
-        Ok(_) => println!("nobody noticed"),
-        Err(found) => println!("one byte changed: {found}"),
-    }
-    Ok(())
+    let line = text[..at].iter().filter(|byte| **byte == b'\n').count() as u64 + 1;
+    let found = verify(text.as_slice(), Some(&head)).err().ok_or("nobody noticed")?;
+    println!("one byte changed: {found}");
+    expect(found.line == line, "the changed line is found")
 }
 
-/// Has the host decide over a call, and runs it if it may.
-async fn call(tools: &ToolExecutor, id: &str, tool: &str, args: serde_json::Value) -> String {
-    let memory = Arc::new(InMemory::new());
-    let mut cx = CallContext::new("example", 1, memory.clone());
-    cx.invocation = InvocationContext::new().with_caller(Caller::new("ann"));
-    let mut args: JsonObject = args.as_object().cloned().unwrap_or_default();
-    if tool == "send_money" {
-        args.insert("iban".into(), "DE02120300000000202051".into());
+fn expect(holds: bool, what: &str) -> Result<(), Box<dyn Error>> {
+    if holds { Ok(()) } else { Err(format!("this does not hold: {what}").into()) }
+}
+
+fn said(done: &Result<Executed, String>) -> String {
+    match done {
+        Ok(executed) if executed.outcome == Outcome::Paused => "a person has to decide".to_owned(),
+        Ok(executed) => format!("done {}", executed.output),
+        Err(reason) => format!("refused: {reason}"),
     }
-    let arguments = ToolArguments::Object(args);
-    let request = ToolCallRequest { id: id.into(), name: tool.into(), arguments };
-    match tools.admit_within(&cx, request, Some(Duration::from_secs(10))).await {
-        Admission::Run(call) => {
-            let run = RunContext::new("example", 1, memory, Default::default());
-            let executed = tools.run(call, run.with_invocation(cx.invocation)).await;
-            match executed.outcome {
-                Outcome::Success => format!("done {}", executed.output),
-                Outcome::Paused => "a person has to decide".to_owned(),
-                other => format!("{other:?}"),
-            }
+}
+
+/// A turn of the agent, in Ann's name.
+struct Bank {
+    tools: ToolExecutor,
+    cx: InvocationContext,
+    /// As long as it goes on, so does what is known of its calls.
+    _invocation: Invocation,
+}
+
+impl Bank {
+    async fn open(
+        tools: ToolExecutor,
+        store: Arc<InMemorySessionStore>,
+    ) -> Result<Self, Box<dyn Error>> {
+        let agent =
+            Agent::custom("bank", |_cx, _responder, runner| async move { Ok(runner.result()) });
+        let agent: Agent = agent.shared_store(store).build();
+        let ann = InvocationContext::new().with_caller(Caller::new("ann"));
+        let invocation = agent.open(&ann, AgentInit::session("example")).await?;
+        Ok(Self { tools, cx: invocation.context().clone(), _invocation: invocation })
+    }
+
+    /// Has the host decide over a call, and runs it if it may. Errs with why it was refused.
+    async fn call(&self, id: &str, tool: &str, args: Value) -> Result<Executed, String> {
+        let memory = Arc::new(InMemory::new());
+        let mut cx = CallContext::new("example", 1, memory.clone());
+        cx.invocation = self.cx.clone();
+        let mut args: JsonObject = args.as_object().cloned().unwrap_or_default();
+        if tool == "send_money" {
+            args.insert("iban".into(), "DE02120300000000202051".into());
         }
-        Admission::Refused(refused) => format!("refused: {}", refused.reason),
-        other => format!("{other:?}"),
+        let arguments = ToolArguments::Object(args);
+        let request = ToolCallRequest { id: id.into(), name: tool.into(), arguments };
+        match self.tools.admit_within(&cx, request, Some(Duration::from_secs(10))).await {
+            Admission::Run(call) => {
+                let run = RunContext::new("example", 1, memory, Default::default())
+                    .with_invocation(cx.invocation)
+                    .parking(Parking::default());
+                let executed = self.tools.run(call, run).await;
+                match executed.outcome {
+                    Outcome::Success | Outcome::Paused => Ok(executed),
+                    other => Err(format!("{other:?}: {}", executed.output)),
+                }
+            }
+            Admission::Refused(refused) => Err(refused.reason),
+            other => Err(format!("{other:?}")),
+        }
     }
 }
 
-fn registry(sent: &Arc<AtomicU64>, log: &Path) -> Arc<ToolRegistry> {
+fn registry(sent: &Arc<AtomicU64>, log: &Path) -> Result<Arc<ToolRegistry>, Box<dyn Error>> {
     let registry = ToolRegistry::new();
-    let (sent, log) = (sent.clone(), log.to_owned());
+    let sent = sent.clone();
     let anything = || json!({"type": "object"});
-    registry.must_register(FuncTool::new("send_money", "Sends.", anything(), move |_, args| {
+    registry.register(FuncTool::new("send_money", "Sends.", anything(), move |_, args| {
         let cents = args.get("cents").and_then(|cents| cents.as_u64()).unwrap_or(0);
         sent.fetch_add(cents, Ordering::SeqCst);
         async move { Ok(JsonObject::from_iter([("sent".to_owned(), json!(cents))])) }
-    }));
-    registry.must_register(FuncTool::new("sms", "Sends a text.", anything(), |_, _| async {
+    }))?;
+    registry.register(FuncTool::new("sms", "Sends a text.", anything(), |_, _| async {
         Ok(JsonObject::new())
-    }));
-    registry.must_register(FuncTool::new("audit", "Reads the log.", anything(), move |cx, _| {
-        let text = fs::read_to_string(&log).unwrap_or_default();
-        let own = format!(r#""call":"{}""#, cx.call_id);
-        let found =
-            text.lines().any(|line| line.contains(&own) && line.contains(r#""verdict":"allow""#));
-        async move { Ok(JsonObject::from_iter([("found_itself".to_owned(), found.into())])) }
-    }));
-    Arc::new(registry)
+    }))?;
+    // A program of its own, which reads the log while it runs.
+    let script = r#"grep "\"call\":\"$ANTIPHON_CALL_ID\"" "$0" | grep -q '"verdict":"allow"' &&
+        echo '{"found_itself": true}'"#;
+    let log = log.to_str().ok_or("the path of the log is no text")?;
+    let command = ["/bin/sh", "-c", script, log].map(str::to_owned).to_vec();
+    registry.register(CommandTool::new(CommandSpec::new("audit", command)))?;
+    Ok(Arc::new(registry))
 }
 
 fn verified(path: &Path) -> Result<u64, Box<dyn Error>> {

@@ -231,6 +231,7 @@ impl PolicyHostBuilder {
     }
 
     /// There is something that no host can be made of.
+    #[cfg(feature = "cedar")]
     pub(super) fn problem(mut self, problem: PolicyError) -> Self {
         self.problem = Some(problem);
         self

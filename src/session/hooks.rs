@@ -5,6 +5,7 @@ use std::sync::Arc;
 use antiphon_agent::{Memory, Receipt, ToolRegistry};
 use antiphon_types::{AudioFrame, JsonObject, ToolCall, ToolResponse};
 use async_trait::async_trait;
+use serde_json::Value;
 
 use super::{AgentSession, EndReason, HostPrompt, SessionState};
 
@@ -54,6 +55,18 @@ pub trait LifecycleHooks: Send + Sync + 'static {
     async fn on_tool_call(&self, cx: &SessionContext, call: &ToolCall) {}
     /// An authorised call has its output; before that is sent.
     async fn on_tool_result(&self, cx: &SessionContext, call: &ToolCall, response: &ToolResponse) {}
+    /// A call waits for a person. `key` is what [`AgentSession::approve`] and
+    /// [`AgentSession::deny`] take, now or later, from here or elsewhere; `question` is what the
+    /// person is told. Other hooks wait until this one is done, so whoever asks somebody leaves that to a
+    /// task.
+    async fn on_approval_requested(
+        &self,
+        cx: &SessionContext,
+        key: &str,
+        call: &ToolCall,
+        question: &Value,
+    ) {
+    }
     /// The agent's whole message.
     async fn on_agent_message(&self, cx: &SessionContext, text: &str, interrupted: bool) {}
     /// The session is over; after any other hook, exactly once.

@@ -155,8 +155,12 @@ pub struct AgentConfig {
     pub greeting_protected: bool,
     /// A JSON list of tools whose bodies are commands.
     pub tools: Option<PathBuf>,
-    /// A JSON file of rules over tool calls.
+    /// A JSON file of rules over tool calls, or of policies and limits.
     pub policy: Option<PathBuf>,
+    /// A SQLite file that remembers what was used of the policy's limits, from call to call.
+    pub limits: Option<PathBuf>,
+    /// A log of receipts of the policy's decisions, and of what came of them.
+    pub receipts: Option<PathBuf>,
     /// The folder of the offline models.
     pub models: Option<PathBuf>,
     /// What becomes of keys that no tool waits for.
@@ -177,6 +181,8 @@ impl Default for AgentConfig {
             greeting_protected: false,
             tools: None,
             policy: None,
+            limits: None,
+            receipts: None,
             models: None,
             keys: Keys::default(),
             keys_interrupt: true,

@@ -156,6 +156,10 @@ fn the_samples_fit_their_schemas() {
     let policy = read(include_str!("../../schemas/policy.schema.json"));
     let tools = read(include_str!("../../schemas/tools.schema.json"));
     assert!(jsonschema::is_valid(&policy, &read(include_str!("../../examples/policy.json"))));
+    assert!(jsonschema::is_valid(&policy, &read(crate::policy::POLICY)));
+    let cedar = r#"{"policies": [{"id": "bank", "kind": "cedar", "files": ["bank.cedar"]}]}"#;
+    assert!(jsonschema::is_valid(&policy, &read(cedar)));
+    assert!(!jsonschema::is_valid(&policy, &read(&cedar.replace("files", "file"))));
     assert!(jsonschema::is_valid(&tools, &read(include_str!("../../examples/tools.json"))));
     assert!(jsonschema::is_valid(&tools, &read(DOOR)));
 }

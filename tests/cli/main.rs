@@ -9,6 +9,7 @@ mod idle;
 mod kept;
 mod killed;
 mod left;
+mod policy;
 mod program;
 mod realtime;
 mod recorded;

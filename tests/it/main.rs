@@ -19,6 +19,7 @@ mod openai;
 mod overlaps;
 #[cfg(feature = "openai")]
 mod peer;
+mod policy_host;
 mod quirks;
 mod recording;
 mod rig;

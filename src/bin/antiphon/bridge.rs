@@ -9,10 +9,10 @@ use std::{
 };
 
 use antiphon::{
-    agent::{Authorizer, CallContext, RegistryError, ToolRegistry},
+    agent::{RegistryError, ToolRegistry},
     audio::AudioFormat,
     live::{LiveConfig, LiveProvider},
-    policy::RulePolicy,
+    policy::{PolicyFile, PolicyHost},
     providers::{gemini::Gemini, openai::OpenAi},
     session::AgentSession,
     telephony::{
@@ -23,14 +23,15 @@ use antiphon::{
         token::{Claims, Tokens},
     },
     tools::{ToolFile, Transfers, clock, convert_units, load_tools, today},
-    types::ToolCall,
+    types::ToolDefinition,
 };
 use async_trait::async_trait;
+use serde_json::json;
 
 use crate::{
-    args::{BridgeArguments, BridgeCommand, ModelArguments, TokenArguments},
+    args::{BookArguments, BridgeArguments, BridgeCommand, ModelArguments, TokenArguments},
     failure::Failure,
-    offline,
+    offline, toolbox,
 };
 
 /// The policy over the built-in tools.
@@ -152,7 +153,7 @@ fn check(config: &BridgeConfig) -> Result<(), Failure> {
         let result = if what == "tools" {
             load_tools(path).map(drop).map_err(|error| error.to_string())
         } else {
-            RulePolicy::load(path).map(drop).map_err(|error| error.to_string())
+            PolicyFile::load(path).map(drop).map_err(|error| error.to_string())
         };
         tell(what, result.map(|()| path.display().to_string()));
     }
@@ -184,7 +185,7 @@ struct Agent {
     /// Needed by providers elsewhere.
     key: Option<String>,
     tools: Option<ToolFile>,
-    policy: Arc<RulePolicy>,
+    policy: PolicyHost,
 }
 
 impl Agent {
@@ -205,25 +206,23 @@ impl Agent {
         };
         let tools = config.tools.as_deref().map(load_tools).transpose().map_err(Failure::usage)?;
         let policy = match &config.policy {
-            Some(path) => RulePolicy::load(path).map_err(Failure::usage)?,
+            Some(path) => PolicyFile::load(path).map_err(Failure::usage)?,
             None => {
-                RulePolicy::parse("built-in policy", BUILT_IN_POLICY).map_err(Failure::failed)?
+                PolicyFile::parse("built-in policy", BUILT_IN_POLICY).map_err(Failure::failed)?
             }
         };
-        Ok(Self { config, provider, key, tools, policy: Arc::new(policy) })
+        let books =
+            BookArguments { receipts: config.receipts.clone(), limits: config.limits.clone() };
+        let definitions = definitions(tools.as_ref())?;
+        let policy = policy.for_tools(&definitions).map_err(Failure::usage)?;
+        let policy = toolbox::host(&policy, "the bridge's policy", &books)?;
+        Ok(Self { config, provider, key, tools, policy })
     }
 
     /// The tools of one call.
     fn registry(&self, call: &IncomingCall) -> Result<ToolRegistry, AnswerError> {
-        let registry = ToolRegistry::new();
         let failed = |error: RegistryError| AnswerError(error.to_string());
-        registry.register(clock()).map_err(failed)?;
-        registry.register(today()).map_err(failed)?;
-        registry.register(convert_units()).map_err(failed)?;
-        registry.register(Transfers::new().tool()).map_err(failed)?;
-        for tool in self.tools.iter().flat_map(|file| &file.tools) {
-            registry.register(tool.clone()).map_err(failed)?;
-        }
+        let registry = shared_tools(self.tools.as_ref()).map_err(failed)?;
         for tool in call_tools(&call.control) {
             registry.register_shared(tool).map_err(failed)?;
         }
@@ -267,12 +266,39 @@ impl Agent {
 #[async_trait]
 impl CallAgent for Agent {
     async fn answer(&self, call: &IncomingCall) -> Result<Answer, AnswerError> {
-        let policy = self.policy.clone();
         let builder = AgentSession::builder(self.provider.clone())
             .registry(Arc::new(self.registry(call)?))
-            .authorize(move |cx: &CallContext, call: &ToolCall| {
-                policy.authorize_tool_call(cx, call)
-            });
+            .authorize(self.policy.clone());
         Ok(Answer::new(builder, self.live(call)).configured(&self.config))
     }
+}
+
+/// The tools that all calls have.
+fn shared_tools(file: Option<&ToolFile>) -> Result<ToolRegistry, RegistryError> {
+    let registry = ToolRegistry::new();
+    registry.register(clock())?;
+    registry.register(today())?;
+    registry.register(convert_units())?;
+    registry.register(Transfers::new().tool())?;
+    for tool in file.iter().flat_map(|file| &file.tools) {
+        registry.register(tool.clone())?;
+    }
+    Ok(registry)
+}
+
+/// What a policy can be about: those, and the tools that act on a call, which only a call has.
+fn definitions(file: Option<&ToolFile>) -> Result<Vec<ToolDefinition>, Failure> {
+    let text = |name: &str| json!({"required": [name], "properties": {name: {"type": "string"}}});
+    let mut definitions = shared_tools(file).map_err(Failure::usage)?.definitions();
+    for (name, arguments) in [
+        ("hang_up", json!({"properties": {}})),
+        ("transfer_call", text("to")),
+        ("press_keys", text("keys")),
+        ("collect_keys", json!({"properties": {"secret": {"type": "boolean"}}})),
+    ] {
+        let mut definition = ToolDefinition::new(name, "Acts on the call.");
+        definition.input_schema = Some(Arc::new(arguments));
+        definitions.push(definition);
+    }
+    Ok(definitions)
 }

@@ -113,7 +113,7 @@ impl Toolbox {
 }
 
 /// The policy with its books.
-fn host(policy: &PolicyFile, name: &str, books: &BookArguments) -> Result<PolicyHost, Failure> {
+pub fn host(policy: &PolicyFile, name: &str, books: &BookArguments) -> Result<PolicyHost, Failure> {
     let mut host = policy.host();
     if let Some(path) = &books.limits {
         host = host.limit_store(SqliteLimits::open(path).map_err(Failure::usage)?);

@@ -23,7 +23,7 @@ use miette::Diagnostic;
 use serde_json::{Value, json};
 
 use self::shape::Shape;
-use super::{FileError, Limit, Policy, PolicyContext};
+use super::{FileError, Limit, Policy, PolicyContext, Spent};
 
 /// Files above this are refused, as those of the other policies are.
 const MAX_BYTES: usize = 1024 * 1024;
@@ -210,7 +210,10 @@ impl CedarPolicies {
             by_tool.insert(name, Tool { action, known, decide, ask });
         }
         let schema = validator.schema().clone();
-        Ok(Cedar { id: self.id.clone(), tools: by_tool, authorizer: Authorizer::new(), schema })
+        let reads_spent =
+            self.policies.iter().any(|source| source.policy.to_string().contains("spent"));
+        let (id, authorizer) = (self.id.clone(), Authorizer::new());
+        Ok(Cedar { id, tools: by_tool, authorizer, schema, reads_spent })
     }
 
     fn located(&self, policy: &PolicyId, error: &dyn Diagnostic, reason: String) -> FileError {
@@ -266,6 +269,8 @@ pub struct Cedar {
     tools: HashMap<Arc<str>, Tool>,
     authorizer: Authorizer,
     schema: Schema,
+    /// Any policy looks at what was spent.
+    reads_spent: bool,
 }
 
 /// A tool, and the policies that are about it.
@@ -375,7 +380,9 @@ impl Cedar {
         let whole = |number| whole(number).map_err(|_| format!("{number} is too large"));
         let mut spent = Vec::with_capacity(tool.known.limits.len());
         for limit in &tool.known.limits {
-            let of = cx.spent.iter().find(|spent| spent.limit == *limit);
+            let of = cx.spent.iter().find(|spent| spent.limit == *limit).cloned();
+            // Nobody looks at it.
+            let of = of.or_else(|| (!self.reads_spent).then(|| Spent::new(limit.clone(), 0, 0)));
             let of = of.ok_or_else(|| format!("nobody says what is used of limit {limit:?}"))?;
             let used = [("calls", whole(of.calls)?), ("amount", whole(of.amount)?)];
             spent.push((limit.to_string(), in_record(used)?));
@@ -409,6 +416,10 @@ impl Policy for Cedar {
 
     fn decide(&self, cx: &PolicyContext, call: &ToolCall) -> Verdict {
         self.judge(cx, call).verdict
+    }
+
+    fn reads_spent(&self) -> bool {
+        self.reads_spent
     }
 
     fn judge(&self, cx: &PolicyContext, call: &ToolCall) -> Judgement {

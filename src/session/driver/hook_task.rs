@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use antiphon_types::ToolCall;
 use futures_util::FutureExt;
 use tokio::{sync::Notify, sync::mpsc, task::JoinHandle, time::Instant};
 
@@ -218,6 +219,14 @@ impl Runner {
                 if let Some(hooks) = &self.hooks {
                     let call = hooks.on_agent_message(&self.context, &text, interrupted);
                     self.hook("on_agent_message", call).await;
+                }
+            }
+            EventKind::ApprovalRequested { approval, id, name, args, question, .. } => {
+                if let Some(hooks) = &self.hooks {
+                    let call = ToolCall { id, name, args };
+                    let told =
+                        hooks.on_approval_requested(&self.context, &approval, &call, &question);
+                    self.hook("on_approval_requested", told).await;
                 }
             }
             EventKind::ToolCallsCancelled { ids } => {

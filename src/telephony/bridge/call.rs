@@ -589,9 +589,10 @@ impl Conversation<'_> {
 }
 
 /// Who calls, as policy, tools and memory know it. A number is what somebody says of himself: it is a
-/// claim, and nobody may do anything because of it.
+/// claim, and nobody may do anything because of it. Whoever withholds it is nobody: not somebody else with
+/// each call, for whom limits would begin anew.
 fn caller(call: &IncomingCall) -> Caller {
-    let id = call.start.from.as_deref().unwrap_or(&call.start.call_id);
+    let id = call.start.from.as_deref().unwrap_or_default();
     let mut caller = Caller::new(id)
         .claim("carrier", call.carrier.name())
         .claim("call_id", call.start.call_id.as_str());

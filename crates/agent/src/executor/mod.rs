@@ -128,10 +128,21 @@ pub struct Refused {
 /// }
 /// ```
 ///
-/// ```compile_fail
+/// ```compile_fail,E0451
 /// # use antiphon_agent::{AdmittedCall, RunContext, ToolExecutor, types::ToolCall};
 /// async fn made(executor: ToolExecutor, call: ToolCall, cx: RunContext) {
-///     executor.run(AdmittedCall { call }, cx.clone()).await;
+///     let made = AdmittedCall {
+///         call,
+///         original: None,
+///         registered: todo!(),
+///         confirmed: true,
+///         question: None,
+///         approved: true,
+///         approved_by: None,
+///         asks: None,
+///         kept: None,
+///     };
+///     executor.run(made, cx.clone()).await;
 /// }
 /// ```
 pub struct AdmittedCall {
