@@ -19,8 +19,8 @@ use bytes::Bytes;
 
 use super::{Invariants, Step};
 use crate::session::{
-    BargeIn, EndReason, EventKind, IdleConfig, ReconnectPolicy, SayOptions, SessionLimits,
-    SpeechJudge, UserAudio,
+    BargeIn, EndReason, EventKind, GuardDenial, GuardVerdict, IdleConfig, InputGuard, OutputGuard,
+    ReconnectPolicy, SayOptions, SessionLimits, SpeechJudge, UserAudio, Words,
     engine::{
         Decision, Engine, EngineConfig, HandOff, HookTrouble, HostCommand, Input, MAX_GATED,
         Manner, Origin, Output, Persona, Ticket, io::not_run,
@@ -117,6 +117,19 @@ const BOUNDED: u8 = 128;
 /// How long work goes on whose caller hung up.
 const LEFT_WORK: Duration = Duration::from_secs(20);
 
+fn pass(_: &Words<'_>) -> GuardVerdict {
+    GuardVerdict::Pass
+}
+
+/// What a guard says of words, by their length alone.
+fn judged(text: &str) -> GuardVerdict {
+    match text.len() % 7 {
+        0 => GuardVerdict::Deny(GuardDenial::new("seven")),
+        1 => GuardVerdict::Hold { from: text.floor_char_boundary(text.len() / 2) },
+        _ => GuardVerdict::Pass,
+    }
+}
+
 impl World {
     /// A life with these abilities of the provider. `recorded`: [`World::script`] is asked for.
     pub(super) fn new(capabilities: u8, fault: Fault, recorded: bool) -> Self {
@@ -147,8 +160,8 @@ impl World {
             seed: None,
             lifetime: Default::default(),
             linked: capabilities.is_multiple_of(3).then_some(Linked { detaches: true }),
-            output_guard: None,
-            input_guard: None,
+            output_guard: capabilities.is_multiple_of(5).then(|| OutputGuard::new(pass).rules),
+            input_guard: capabilities.is_multiple_of(7).then(|| InputGuard::new(pass).rules),
         };
         let reply_audio = config.limits.reply_audio;
         let mut world = Self {
@@ -299,6 +312,13 @@ impl World {
                 _ => Input::NotDetached { why: "the disk is full".into() },
             }),
             Output::AskPrompt { prompt, .. } => self.prompts.push_back(prompt.id),
+            Output::Guard { reply, check, text, .. } => {
+                let (bytes, verdict) = (text.len(), judged(&text));
+                self.give(Input::Guarded { reply, check, bytes, verdict });
+            }
+            Output::Screen { turn, text } => {
+                self.give(Input::Screened { turn, verdict: judged(&text) });
+            }
             _ => {}
         }
     }
