@@ -204,11 +204,10 @@ async fn attempt(way: Way) -> (usize, bool) {
             ]);
             let asked = Generate::new(model.shared()).prompt("Pay.").tools(executor);
             let answer = generate(&InvocationContext::new(), asked).await;
-            let told = serde_json::to_string(&model.requests().last().unwrap().messages);
-            (
-                latch.calls().len(),
-                answer.is_err() || told.unwrap().contains("denied by host policy"),
-            )
+            let requests = model.requests();
+            let told = requests.last().unwrap().messages.iter();
+            let told: String = told.map(|it| serde_json::to_string(&**it).unwrap()).collect();
+            (latch.calls().len(), answer.is_err() || told.contains("denied by host policy"))
         }
         Way::Confirmed => {
             let switch = Switch::default();
@@ -291,10 +290,9 @@ async fn attempt(way: Way) -> (usize, bool) {
             running.release(1);
             rig.settle().await;
             rig.reply_to("r2", 1).calls("r2", &[("c2", "pay", "{}")]).done("r2");
-            let events = rig.until(
-                |kind| matches!(kind, EventKind::ToolResult { name, .. } if &**name == "pay"),
-            );
-            (latch.calls().len(), denied(&events.await))
+            let is_over = |kind: &EventKind| matches!(kind, EventKind::ToolResult { name, .. } if &**name == "pay");
+            let events = rig.until(is_over).await;
+            (latch.calls().len(), denied(&events))
         }
     }
 }
@@ -315,7 +313,7 @@ async fn whatever_a_policy_does_nothing_runs_without_its_leave() {
     let bad: [(&str, Policy); 3] = [
         ("panics", |_| panic!("no policy")),
         ("allocates", |name| {
-            let much = vec![name.len() as u8; 64 << 20];
+            let much = vec![name.len() as u8; 4 << 20];
             let reason = format!("{}", much.iter().map(|&byte| u64::from(byte)).sum::<u64>());
             Verdict::Deny(Denial::private(reason))
         }),
