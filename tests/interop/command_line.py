@@ -10,7 +10,7 @@ import sys
 import numpy as np
 
 import audio
-from judge import Judge, word_errors
+from judge import Judge, word_errors, words
 from talk import Failure, Run, check
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -175,6 +175,26 @@ class CommandLine:
         check(words >= 12, f"it only said {said!r}; {run.story()}")
         check(errors <= words * 0.2, f"{errors} of {words} words wrong: {said!r} heard as {heard!r}")
 
+    def of_a_phrase_whose_last_word_is_denied_no_word_is_heard(self, folder):
+        tools = self._tool_file(folder, CELLAR, command=[sys.executable, "-c", "print('{}')"])
+        guard = folder / "guard.json"
+        guard.write_text(json.dumps({"output": {
+            "phrases": ["the purple elephant"], "instead": "I am sorry, I cannot tell you that.",
+        }}))
+        ask = ["--fast", "--tools", tools, "--text", "look into the cellar",
+               "--text", "set a timer for twelve minutes"]
+        free, guarded = folder / "free.wav", folder / "guarded.wav"
+        self._talk(*ask, "--output", free)
+        heard = words(self.judge.text(free))
+        check("purple" in heard and "elephant" in heard, f"without a guard: {heard}")
+        run = self._talk(*ask, "--guard", guard, "--output", guarded)
+        heard = words(self.judge.text(guarded))
+        check("purple" not in heard and "elephant" not in heard, f"it was heard: {heard}")
+        check("sorry" in heard and "twelve" in heard, f"it said {heard}; {run.story()}")
+        check(len(run.of("reply_denied")) == 1, run.story())
+        told = json.dumps([e for e in run.events if e["type"].startswith("agent_")])
+        check("elephant" not in told, f"it is told: {told}")
+
     def bad_input_is_one_readable_line(self, folder):
 
         (folder / "text.wav").write_text("this is no sound\n")
@@ -257,6 +277,14 @@ DOOR = {
     },
     "phrases": ["open the {which} door", "unlock the {which} door"],
     "answer": "The {which} door is open.",
+}
+
+CELLAR = {
+    "name": "look_into_the_cellar",
+    "description": "Says what is in the cellar.",
+    "parameters": {"type": "object", "properties": {}, "additionalProperties": False},
+    "phrases": ["look into the cellar"],
+    "answer": "There is something big down there. I am sure that it is the purple elephant.",
 }
 
 DOOR_BODY = """

@@ -253,3 +253,49 @@ fn object(value: Value) -> JsonObject {
         _ => JsonObject::new(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use antiphon_agent::{
+        Admission, Authorizer, CallContext, Denial, InMemory, Outcome, ToolExecutor, ToolRegistry,
+        Verdict,
+    };
+    use antiphon_types::{ToolArguments, ToolCall, ToolCallRequest};
+
+    use super::*;
+
+    /// Each tool that does something to the call, with arguments that it would take.
+    const ACTIONS: [(&str, &str); 4] = [
+        ("hang_up", "{}"),
+        ("transfer_call", r#"{"to": "+15550001"}"#),
+        ("press_keys", r#"{"keys": "12#"}"#),
+        ("collect_keys", "{}"),
+    ];
+
+    #[tokio::test]
+    async fn nothing_is_done_to_a_call_that_a_policy_denies() {
+        let (control, mut commands) = CallControl::new();
+        let registry = ToolRegistry::new();
+        for tool in call_tools(&control) {
+            registry.register_shared(tool).unwrap();
+        }
+        let names: Vec<_> = ACTIONS.iter().map(|(name, _)| *name).collect();
+        let mut there: Vec<_> =
+            registry.definitions().iter().map(|tool| tool.name.to_string()).collect();
+        there.sort_by_key(|name| names.iter().position(|known| known == name));
+        assert_eq!(there, names, "whoever adds a tool adds it here");
+        let deny: Arc<dyn Authorizer> = Arc::new(|_: &CallContext, _: &ToolCall| {
+            Verdict::Deny(Denial::private("nothing is allowed"))
+        });
+        let executor = ToolExecutor::new(Arc::new(registry), Some(deny));
+        let cx = CallContext::new("call", 1, Arc::new(InMemory::new()));
+        for (name, args) in ACTIONS {
+            let (id, arguments) = (name.into(), ToolArguments::Json(args.into()));
+            let request = ToolCallRequest { id, name: name.into(), arguments };
+            let admission = executor.admit_within(&cx, request, Some(Duration::from_secs(5))).await;
+            let Admission::Refused(refused) = admission else { panic!("{name}: {admission:?}") };
+            assert_eq!(refused.outcome, Outcome::Denied, "{name}");
+        }
+        assert!(commands.try_recv().is_err(), "the call's task was asked for nothing");
+    }
+}

@@ -3,6 +3,7 @@
 mod apart;
 mod approvals;
 mod building;
+mod bypass;
 mod commits;
 #[cfg(feature = "sqlite")]
 mod durable;

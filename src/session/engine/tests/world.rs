@@ -22,8 +22,8 @@ use super::{
     able::{BOUNDED, JUDGED, capabilities},
 };
 use crate::session::{
-    BargeIn, EndReason, IdleConfig, ReconnectPolicy, SayOptions, SessionLimits, SpeechJudge,
-    UserAudio,
+    BargeIn, EndReason, GuardDenial, GuardVerdict, IdleConfig, InputGuard, OutputGuard,
+    ReconnectPolicy, SayOptions, SessionLimits, SpeechJudge, UserAudio, Words,
     engine::{
         Decision, EngineConfig, HandOff, HookTrouble, HostCommand, Input, MAX_GATED, Manner,
         Origin, Output, Persona, Ticket, io::not_run,
@@ -60,6 +60,19 @@ pub(super) struct World {
 /// How long work goes on whose caller hung up.
 const LEFT_WORK: Duration = Duration::from_secs(20);
 
+fn pass(_: &Words<'_>) -> GuardVerdict {
+    GuardVerdict::Pass
+}
+
+/// What a guard says of words, by their length alone.
+fn judged(text: &str) -> GuardVerdict {
+    match text.len() % 7 {
+        0 => GuardVerdict::Deny(GuardDenial::new("seven")),
+        1 => GuardVerdict::Hold { from: text.floor_char_boundary(text.len() / 2) },
+        _ => GuardVerdict::Pass,
+    }
+}
+
 impl World {
     /// A life with these abilities of the provider. `recorded`: [`World::script`] is asked for.
     pub(super) fn new(capabilities: u8, fault: Fault, recorded: bool) -> Self {
@@ -90,8 +103,8 @@ impl World {
             seed: None,
             lifetime: Default::default(),
             linked: capabilities.is_multiple_of(3).then_some(Linked { detaches: true }),
-            output_guard: None,
-            input_guard: None,
+            output_guard: capabilities.is_multiple_of(5).then(|| OutputGuard::new(pass).rules),
+            input_guard: capabilities.is_multiple_of(7).then(|| InputGuard::new(pass).rules),
         };
         let reply_audio = config.limits.reply_audio;
         let mut world = Self {
@@ -217,6 +230,13 @@ impl World {
                 _ => Input::NotDetached { why: "the disk is full".into() },
             }),
             Output::AskPrompt { prompt, .. } => self.prompts.push_back(prompt.id),
+            Output::Guard { reply, check, text, .. } => {
+                let (bytes, verdict) = (text.len(), judged(&text));
+                self.give(Input::Guarded { reply, check, bytes, verdict });
+            }
+            Output::Screen { turn, text } => {
+                self.give(Input::Screened { turn, verdict: judged(&text) });
+            }
             _ => {}
         }
     }
