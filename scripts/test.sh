@@ -21,7 +21,8 @@ stage "tests" cargo nextest run --locked --workspace --all-features --no-fail-fa
 stage "documentation tests" cargo test --locked --workspace --all-features --doc --quiet
 stage "dependencies" cargo deny --log-level error check bans licenses sources
 programs() {
-  cargo build --locked --workspace --all-features --bins --example slow_hook --example text_agent --example resume_by_text --example policy_host
+  cargo build --locked --workspace --all-features --bins --example slow_hook --example text_agent --example resume_by_text \
+    --example policy_host --example gemini --example azure --example fallback
   target/debug/examples/policy_host
 }
 stage "programs" programs
