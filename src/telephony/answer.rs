@@ -1,5 +1,8 @@
 //! What a carrier is told to do with a call: answers to its webhooks.
 
+/// A number that a call is handed on to rings for so many seconds.
+const RINGS: u32 = 25;
+
 /// An answer in TwiML (or cXML, or TeXML, which are alike) that connects the call with a stream, both
 /// ways. The parameters come back in the stream's start; queries of the address would not.
 pub fn connect_stream(
@@ -26,10 +29,27 @@ pub fn busy() -> &'static str {
     r#"<?xml version="1.0" encoding="UTF-8"?><Response><Reject reason="busy"/></Response>"#
 }
 
-/// An answer that hands the call on to a number.
-pub fn dial(number: &str) -> String {
+/// An answer that ends the call.
+pub fn hang_up() -> &'static str {
+    r#"<?xml version="1.0" encoding="UTF-8"?><Response><Hangup/></Response>"#
+}
+
+/// An answer that hands the call on to a number. At `action` the carrier asks how the call goes on when
+/// nobody is reached there within `RINGS`, or when that call is over.
+pub fn dial(number: &str, action: Option<&str>) -> String {
     let number = escaped(number);
-    format!(r#"<?xml version="1.0" encoding="UTF-8"?><Response><Dial>{number}</Dial></Response>"#)
+    let attributes = action.map_or_else(String::new, |action| {
+        format!(r#" action="{}" method="POST" timeout="{RINGS}""#, escaped(action))
+    });
+    format!(
+        r#"<?xml version="1.0" encoding="UTF-8"?><Response><Dial{attributes}>{number}</Dial></Response>"#
+    )
+}
+
+/// An answer that presses keys, and then goes on with another answer: `then`.
+pub fn play_digits(digits: &str, then: &str) -> String {
+    let play = format!(r#"<Response><Play digits="{}"/>"#, escaped(digits));
+    then.replacen("<Response>", &play, 1)
 }
 
 /// `text` as the value of an attribute or as a text of XML.
@@ -70,7 +90,14 @@ mod tests {
         let answer = connect_stream("wss://a", &[("from", "\"/><Dial>900</Dial>\u{0}&'")], &[]);
         assert!(!answer.contains("<Dial>"), "{answer}");
         assert!(answer.contains("&quot;/&gt;&lt;Dial&gt;900&lt;/Dial&gt;&amp;&apos;"), "{answer}");
-        assert_eq!(dial("<x>"), dial("<x>"));
-        assert!(dial("<x>").contains("&lt;x&gt;"));
+        assert!(dial("<x>", None).contains("<Dial>&lt;x&gt;</Dial>"));
+        assert!(dial("+1", Some("https://a/b?c&d")).contains(r#" action="https://a/b?c&amp;d""#));
+    }
+
+    #[test]
+    fn keys_are_pressed_before_the_stream_goes_on() {
+        let then = connect_stream("wss://a", &[], &[]);
+        let answer = play_digits("12#", &then);
+        assert!(answer.contains(r#"<Response><Play digits="12#"/><Connect>"#), "{answer}");
     }
 }

@@ -15,6 +15,7 @@ use toml::Spanned;
 
 use super::{
     dialect::{ByteOrder, Carrier, Coding, ControlForm, DialectOptions},
+    outbound::{OutboundConfig, RawOutbound},
     rest::Account,
     signature::TelnyxSignature,
     token::Tokens,
@@ -43,6 +44,8 @@ pub struct BridgeConfig {
     pub carriers: BTreeMap<Carrier, CarrierConfig>,
     /// Calls are handed on only to numbers that begin so: `+1555`. Default: to none.
     pub transfer_allow: Vec<String>,
+    /// How calls are made, if they are.
+    pub outbound: Option<OutboundConfig>,
     /// Who answers.
     pub agent: AgentConfig,
 }
@@ -225,7 +228,8 @@ impl BridgeConfig {
     }
 }
 
-struct Reader<'a> {
+/// Reads parts of a configuration.
+pub(super) struct Reader<'a> {
     text: &'a str,
     env: &'a dyn Fn(&str) -> Option<String>,
 }
@@ -297,6 +301,7 @@ impl Reader<'_> {
             transfer_allow.push(prefix.into_inner());
         }
         Ok(BridgeConfig {
+            outbound: raw.outbound.map(|outbound| outbound.read(self)).transpose()?,
             transfer_allow,
             listen,
             audiosocket,
@@ -373,7 +378,7 @@ impl Reader<'_> {
                 Control::PlainText => ControlForm::Plain,
             };
         }
-        let account = self.account(carrier, name, &raw, auth_token.as_ref())?;
+        let account = self.account(carrier, name, &raw, auth_token.as_ref(), verify)?;
         Ok(CarrierConfig {
             verify,
             auth_token,
@@ -392,6 +397,7 @@ impl Reader<'_> {
         name: &Spanned<String>,
         raw: &RawCarrier,
         token: Option<&SecretString>,
+        verify: Verify,
     ) -> Result<Option<Account>, ConfigError> {
         let base = raw.api_url.as_ref().map(|url| url.get_ref().trim_end_matches('/').to_owned());
         match carrier {
@@ -413,7 +419,18 @@ impl Reader<'_> {
                 Ok(Some(Account::Twilio { base, account, token }))
             }
             Carrier::Telnyx => {
-                let Some(key) = &raw.api_key_env else { return Ok(None) };
+                let Some(key) = &raw.api_key_env else {
+                    // To close the stream does not end a call at Telnyx: it would stand, and cost.
+                    return match verify {
+                        Verify::None => Ok(None),
+                        _ => Err(self.wrong(
+                            name,
+                            "Telnyx ends calls only by its API: name the key's variable by \
+                             `api_key_env`"
+                                .into(),
+                        )),
+                    };
+                };
                 let key = self.secret(key)?;
                 let base = base.unwrap_or_else(|| "https://api.telnyx.com".into());
                 Ok(Some(Account::Telnyx { base, key }))
@@ -489,7 +506,8 @@ impl Reader<'_> {
         }
     }
 
-    fn wrong<T>(&self, place: &Spanned<T>, message: String) -> ConfigError {
+    /// What is wrong at a place.
+    pub(super) fn wrong<T>(&self, place: &Spanned<T>, message: String) -> ConfigError {
         at(self.text, place.span(), message)
     }
 }
@@ -521,6 +539,7 @@ struct Raw {
     limits: RawLimits,
     #[serde(default)]
     carriers: BTreeMap<Spanned<String>, RawCarrier>,
+    outbound: Option<RawOutbound>,
     #[serde(default)]
     agent: AgentConfig,
 }
@@ -596,6 +615,7 @@ auth_token_env = "TOKEN"
 [carriers.telnyx]
 verify = "secret"
 secret_env = "TOKEN"
+api_key_env = "TOKEN"
 output = "L16@16000"
 byte_order = "little"
 
@@ -635,8 +655,9 @@ greeting = "Hello."
         assert_eq!((at, message.contains("MISSING")), (12, true));
         assert_eq!(line(("verify = \"secret\"", "verify = \"signature\"")).0, 15);
         assert_eq!(line(("verify = \"secret\"", "verify = \"none\"")).0, 14);
-        assert_eq!(line(("L16@16000", "OPUS")).0, 17);
-        assert_eq!(line(("[agent]", "[agent")).0, 20);
+        assert_eq!(line(("api_key_env = \"TOKEN\"\n", "")).0, 14);
+        assert_eq!(line(("L16@16000", "OPUS")).0, 18);
+        assert_eq!(line(("[agent]", "[agent")).0, 21);
         assert_eq!(read("listen = \"127.0.0.1:1\"").unwrap_err().line, 1);
     }
 

@@ -6,6 +6,7 @@
 //!   as the carrier likes, and what the caller heard is known from marks and the clock.
 //! - [`signature`] checks that a request comes from the carrier, [`token`] that a stream belongs to a
 //!   call that was announced.
+//! - [`outbound`] makes calls, to [`numbers`] that a list allows, within limits.
 //! - A [`Bridge`] listens, and makes an [`AgentSession`](crate::session::AgentSession) of each call.
 
 pub mod answer;
@@ -13,15 +14,17 @@ mod bridge;
 pub mod config;
 pub mod dialect;
 pub mod media;
+pub mod numbers;
+pub mod outbound;
 pub mod rest;
 pub mod signature;
 pub mod token;
 
 pub use self::{
     bridge::{
-        Answer, AnswerError, BoundBridge, Bridge, BridgeError, BridgeHandle, BridgeStats,
-        CallAgent, CallControl, CallEnd, CallRecord, Carriers, ControlError, IncomingCall,
-        call_tools,
+        Answer, AnswerError, AnsweredBy, BoundBridge, Bridge, BridgeError, BridgeHandle,
+        BridgeStats, CallAgent, CallControl, CallEnd, CallRecord, Carriers, ControlError, HandedOn,
+        IncomingCall, call_tools,
     },
     config::BridgeConfig,
 };

@@ -1,10 +1,11 @@
-//! What carriers do by their HTTP interfaces: hanging up, handing on, pressing keys.
+//! What carriers do by their HTTP interfaces: answering, hanging up, handing on, pressing keys, dialling.
 //!
 //! Sources: Twilio, "Call resource"; Telnyx, Call Control commands. A call that is over already is as
 //! good as hung up. A carrier that has too much to do (429) is asked once more.
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
+use antiphon_audio::AudioFormat;
 use antiphon_types::Status;
 use async_trait::async_trait;
 use base64_simd::STANDARD;
@@ -15,7 +16,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::ring};
 
 use super::{
     answer,
-    bridge::{Carriers, ControlError},
+    bridge::{Carriers, ControlError, HandedOn},
     dialect::{Carrier, DialectError},
 };
 
@@ -55,16 +56,72 @@ pub enum Account {
 pub enum Action<'a> {
     /// It ends.
     HangUp,
+    /// It is answered, with a stream.
+    Answer {
+        /// The stream.
+        stream: &'a StreamOrder,
+    },
+    /// It is turned away as busy.
+    Reject,
     /// It is handed on to a number.
     Transfer {
         /// The number, as E.164 writes it.
         to: &'a str,
+        /// An address that is to be told how that ended.
+        action: Option<&'a str>,
     },
     /// Keys are pressed.
     Digits {
         /// The keys.
         digits: &'a str,
+        /// What the call goes on with, in TwiML, where its stream ends by that.
+        then: Option<&'a str>,
     },
+}
+
+/// A stream that Telnyx is to open: both ways, by RTP payloads, of the caller's audio only.
+#[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StreamOrder {
+    /// Where: `wss://...`.
+    pub url: String,
+    /// What it shows there.
+    pub token: Option<String>,
+    /// The format of audio to the caller. Default: mu-law.
+    pub output: Option<AudioFormat>,
+}
+
+impl StreamOrder {
+    /// A stream to this address.
+    pub fn new(url: String, token: Option<String>, output: Option<AudioFormat>) -> Self {
+        Self { url, token, output }
+    }
+
+    /// The fields of a command.
+    pub(super) fn fields(&self) -> Value {
+        let (codec, rate) = match self.output {
+            Some(AudioFormat::Alaw8k) => ("PCMA", 8_000),
+            Some(AudioFormat::Pcm16 { sample_rate_hz }) => ("L16", sample_rate_hz),
+            _ => ("PCMU", 8_000),
+        };
+        let mut fields = json!({
+            "stream_url": self.url,
+            "stream_track": "inbound_track",
+            "stream_bidirectional_mode": "rtp",
+            "stream_bidirectional_codec": codec,
+            "stream_bidirectional_sampling_rate": rate,
+        });
+        if let Some(token) = &self.token {
+            fields["stream_auth_token"] = json!(token);
+        }
+        fields
+    }
+}
+
+impl fmt::Debug for StreamOrder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StreamOrder").field("url", &self.url).finish_non_exhaustive()
+    }
 }
 
 /// A request as it goes out. `Debug` does not show who asks.
@@ -92,34 +149,41 @@ impl Account {
         match self {
             Self::Twilio { base, account, token } => {
                 let (name, value) = match action {
-                    Action::HangUp => ("Status", "completed".to_owned()),
-                    Action::Transfer { to } => ("Twiml", answer::dial(to)),
-                    // Playing them would end the stream.
-                    Action::Digits { .. } => return Err(unsupported("keys in a stream")),
+                    Action::HangUp | Action::Reject => ("Status", "completed".to_owned()),
+                    Action::Transfer { to, action } => ("Twiml", answer::dial(to, *action)),
+                    Action::Digits { digits, then: Some(then) } => {
+                        ("Twiml", answer::play_digits(digits, then))
+                    }
+                    // Playing them ends the stream.
+                    Action::Digits { then: None, .. } => {
+                        return Err(unsupported("keys in a stream that cannot come back"));
+                    }
+                    // It is answered by the answer to its webhook.
+                    Action::Answer { .. } => return Err(unsupported("to be answered")),
                 };
-                let body = form_urlencoded::Serializer::new(String::new())
-                    .append_pair(name, &value)
-                    .finish();
-                let secret = format!("{account}:{}", token.expose_secret());
-                Ok(ApiRequest {
-                    url: format!("{base}/2010-04-01/Accounts/{account}/Calls/{call_id}.json"),
-                    authorization: format!("Basic {}", STANDARD.encode_to_string(secret)),
-                    content_type: "application/x-www-form-urlencoded",
-                    body,
-                })
+                let path = format!("{base}/2010-04-01/Accounts/{account}/Calls/{call_id}.json");
+                Ok(form(path, account, token, &[(name, value.as_str())]))
             }
             Self::Telnyx { base, key } => {
                 let (command, body) = match action {
                     Action::HangUp => ("hangup", json!({})),
-                    Action::Transfer { to } => ("transfer", json!({ "to": to })),
-                    Action::Digits { digits } => ("send_dtmf", json!({ "digits": digits })),
+                    Action::Answer { stream } => ("answer", stream.fields()),
+                    Action::Reject => ("reject", json!({ "cause": "USER_BUSY" })),
+                    Action::Transfer { to, action: None } => ("transfer", json!({ "to": to })),
+                    Action::Transfer { to, action: Some(action) } => {
+                        // The other leg's events name this one by it.
+                        let state = STANDARD.encode_to_string(format!("handed:{call_id}"));
+                        let body = json!({
+                            "to": to,
+                            "timeout_secs": 25,
+                            "target_leg_client_state": state,
+                            "webhook_url": action,
+                        });
+                        ("transfer", body)
+                    }
+                    Action::Digits { digits, .. } => ("send_dtmf", json!({ "digits": digits })),
                 };
-                Ok(ApiRequest {
-                    url: format!("{base}/v2/calls/{call_id}/actions/{command}"),
-                    authorization: format!("Bearer {}", key.expose_secret()),
-                    content_type: "application/json",
-                    body: body.to_string(),
-                })
+                Ok(command_of(format!("{base}/v2/calls/{call_id}/actions/{command}"), key, &body))
             }
         }
     }
@@ -134,47 +198,76 @@ impl Account {
         if (200..300).contains(&status) {
             return Ok(());
         }
+        let code = self.code(body);
+        let over = matches!((self, status, code), (Self::Twilio { .. }, 404, Some(20_404)))
+            || matches!((self, status, code), (Self::Telnyx { .. }, 422, Some(90_018)));
+        match (over, action) {
+            (true, Action::HangUp | Action::Reject) => Ok(()),
+            (true, _) => Err(ControlError::Over),
+            (false, _) => Err(refused(status, code)),
+        }
+    }
+
+    /// The carrier's own code of an error.
+    pub(super) fn code(&self, body: &[u8]) -> Option<u64> {
         let body: Value = serde_json::from_slice(body).unwrap_or_default();
-        let code = match self {
+        match self {
             Self::Twilio { .. } => body["code"].as_u64(),
             Self::Telnyx { .. } => {
                 let code = &body["errors"][0]["code"];
                 code.as_u64().or_else(|| code.as_str()?.parse().ok())
             }
-        };
-        let over = matches!((self, status, code), (Self::Twilio { .. }, 404, Some(20_404)))
-            || matches!((self, status, code), (Self::Telnyx { .. }, 422, Some(90_018)));
-        match (over, action) {
-            (true, Action::HangUp) => Ok(()),
-            (true, _) => Err(ControlError::Over),
-            (false, _) => {
-                let code = code.map(|code| format!(", code {code}")).unwrap_or_default();
-                Err(ControlError::Refused(format!("status {status}{code}")))
-            }
         }
     }
+}
+
+/// A request of Twilio's.
+pub(super) fn form(
+    url: String,
+    account: &str,
+    token: &SecretString,
+    fields: &[(&str, &str)],
+) -> ApiRequest {
+    let secret = format!("{account}:{}", token.expose_secret());
+    ApiRequest {
+        url,
+        authorization: format!("Basic {}", STANDARD.encode_to_string(secret)),
+        content_type: "application/x-www-form-urlencoded",
+        body: form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish(),
+    }
+}
+
+/// A request of Telnyx's.
+pub(super) fn command_of(url: String, key: &SecretString, body: &Value) -> ApiRequest {
+    ApiRequest {
+        url,
+        authorization: format!("Bearer {}", key.expose_secret()),
+        content_type: "application/json",
+        body: body.to_string(),
+    }
+}
+
+pub(super) fn refused(status: u16, code: Option<u64>) -> ControlError {
+    let code = code.map(|code| format!(", code {code}")).unwrap_or_default();
+    ControlError::Refused(format!("status {status}{code}"))
 }
 
 /// The accounts by which calls are handled.
 pub struct Accounts {
     client: Client,
     accounts: BTreeMap<Carrier, Account>,
-    allow: Vec<String>,
 }
 
 impl Accounts {
-    /// By these accounts. Calls are handed on only to numbers that begin with one of `allow`, as E.164
-    /// writes them: `+1555`; to none where it is empty.
-    pub fn new(
-        accounts: impl IntoIterator<Item = (Carrier, Account)>,
-        allow: impl IntoIterator<Item = String>,
-    ) -> Result<Self, HttpError> {
+    /// By these accounts. To which numbers calls are handed on the bridge looks after, and who dials.
+    pub fn new(accounts: impl IntoIterator<Item = (Carrier, Account)>) -> Result<Self, HttpError> {
         let client = client().map_err(|error| HttpError(error.to_string()))?;
-        Ok(Self {
-            client,
-            accounts: accounts.into_iter().collect(),
-            allow: allow.into_iter().collect(),
-        })
+        Ok(Self { client, accounts: accounts.into_iter().collect() })
+    }
+
+    /// The account at a carrier.
+    pub(super) fn account(&self, carrier: Carrier) -> Result<&Account, ControlError> {
+        self.accounts.get(&carrier).ok_or_else(|| unsupported("requests"))
     }
 
     async fn act(
@@ -183,15 +276,21 @@ impl Accounts {
         call_id: &str,
         action: Action<'_>,
     ) -> Result<(), ControlError> {
-        let account = self.accounts.get(&carrier).ok_or_else(|| unsupported("requests"))?;
+        let account = self.account(carrier)?;
         let request = account.request(call_id, &action)?;
-        let (status, pause, body) = self.post(&request).await?;
+        let (status, body) = self.ask(&request).await?;
+        account.outcome(&action, status, &body)
+    }
+
+    /// The answer to a request. A carrier that has too much to do is asked once more.
+    pub(super) async fn ask(&self, request: &ApiRequest) -> Result<(u16, Vec<u8>), ControlError> {
+        let (status, pause, body) = self.post(request).await?;
         if status != 429 {
-            return account.outcome(&action, status, &body);
+            return Ok((status, body));
         }
         tokio::time::sleep(pause.unwrap_or(PAUSE).min(LONGEST_PAUSE)).await;
-        let (status, _, body) = self.post(&request).await?;
-        account.outcome(&action, status, &body)
+        let (status, _, body) = self.post(request).await?;
+        Ok((status, body))
     }
 
     async fn post(
@@ -230,6 +329,23 @@ impl Accounts {
 
 #[async_trait]
 impl Carriers for Accounts {
+    fn handles(&self, carrier: Carrier) -> bool {
+        self.accounts.contains_key(&carrier)
+    }
+
+    async fn answer(
+        &self,
+        carrier: Carrier,
+        call_id: &str,
+        stream: &StreamOrder,
+    ) -> Result<(), ControlError> {
+        self.act(carrier, call_id, Action::Answer { stream }).await
+    }
+
+    async fn reject(&self, carrier: Carrier, call_id: &str) -> Result<(), ControlError> {
+        self.act(carrier, call_id, Action::Reject).await
+    }
+
     async fn hang_up(&self, carrier: Carrier, call_id: &str) -> Result<(), ControlError> {
         self.act(carrier, call_id, Action::HangUp).await
     }
@@ -239,11 +355,10 @@ impl Carriers for Accounts {
         carrier: Carrier,
         call_id: &str,
         to: &str,
-    ) -> Result<(), ControlError> {
-        if !self.allow.iter().any(|prefix| to.starts_with(prefix.as_str())) {
-            return Err(ControlError::NotAllowed);
-        }
-        self.act(carrier, call_id, Action::Transfer { to }).await
+        action: Option<&str>,
+    ) -> Result<HandedOn, ControlError> {
+        self.act(carrier, call_id, Action::Transfer { to, action }).await?;
+        Ok(if action.is_some() { HandedOn::Ringing } else { HandedOn::Gone })
     }
 
     async fn send_digits(
@@ -251,8 +366,9 @@ impl Carriers for Accounts {
         carrier: Carrier,
         call_id: &str,
         digits: &str,
+        then: Option<&str>,
     ) -> Result<(), ControlError> {
-        self.act(carrier, call_id, Action::Digits { digits }).await
+        self.act(carrier, call_id, Action::Digits { digits, then }).await
     }
 }
 
@@ -316,16 +432,18 @@ mod tests {
         assert_eq!(request.url, "https://api.twilio.com/2010-04-01/Accounts/AC1/Calls/CA1.json");
         assert_eq!(request.authorization, "Basic QUMxOnNlY3JldA==");
         assert_eq!(request.body, "Status=completed");
-        let request = twilio().request("CA1", &Action::Transfer { to: "+1555" }).unwrap();
+        let request =
+            twilio().request("CA1", &Action::Transfer { to: "+1555", action: None }).unwrap();
         let fields: Vec<_> = form_urlencoded::parse(request.body.as_bytes()).collect();
         assert!(fields[0].0 == "Twiml" && fields[0].1.contains("<Dial>+1555</Dial>"));
         let request = telnyx().request("v3:a-b_C", &Action::HangUp).unwrap();
         assert_eq!(request.url, "https://api.telnyx.com/v2/calls/v3:a-b_C/actions/hangup");
         assert_eq!((&*request.authorization, &*request.body), ("Bearer KEY", "{}"));
-        let request = telnyx().request("v3:a", &Action::Digits { digits: "12#" }).unwrap();
+        let digits = Action::Digits { digits: "12#", then: None };
+        let request = telnyx().request("v3:a", &digits).unwrap();
         assert!(request.url.ends_with("/actions/send_dtmf"));
         assert_eq!(request.body, r##"{"digits":"12#"}"##);
-        assert!(twilio().request("CA1", &Action::Digits { digits: "1" }).is_err());
+        assert!(twilio().request("CA1", &digits).is_err(), "the stream could not come back");
         assert!(telnyx().request("../../secrets", &Action::HangUp).is_err());
         assert!(!format!("{request:?} {:?}", telnyx()).contains("KEY"));
     }
@@ -334,7 +452,7 @@ mod tests {
     fn a_call_that_is_over_has_been_hung_up_and_cannot_be_handed_on() {
         let gone = br#"{"code":20404,"status":404}"#;
         assert_eq!(twilio().outcome(&Action::HangUp, 404, gone), Ok(()));
-        let transfer = Action::Transfer { to: "+1555" };
+        let transfer = Action::Transfer { to: "+1555", action: None };
         assert_eq!(twilio().outcome(&transfer, 404, gone), Err(ControlError::Over));
         let gone = br#"{"errors":[{"code":"90018","title":"Call has already ended"}]}"#;
         assert_eq!(telnyx().outcome(&Action::HangUp, 422, gone), Ok(()));

@@ -7,10 +7,7 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
     ("src/session", &["crate::link", "crate::policy", "crate::tools", "crate::providers"]),
     ("src/link", &["crate::policy", "crate::tools", "crate::providers"]),
     ("src/policy", &["crate::tools", "crate::providers"]),
-    (
-        "src/telephony",
-        &["crate::link", "crate::policy", "crate::memory", "crate::tools", "crate::providers"],
-    ),
+    ("src/telephony", &["crate::link", "crate::memory", "crate::tools", "crate::providers"]),
 ];
 
 /// Crates and the crates of this workspace that they must not use.

@@ -4,6 +4,9 @@
 // Helpers fail the test by unwrapping, too.
 #![allow(clippy::unwrap_used)] // in helpers too, which the lint does not take for tests
 
+mod api;
 mod calls;
+mod control;
 mod guard;
+mod outbound;
 mod rig;

@@ -9,7 +9,7 @@ use antiphon::{
     session::{AgentSession, IdleConfig},
     telephony::{
         Answer, AnswerError, Bridge, BridgeConfig, BridgeHandle, CallAgent, CallRecord,
-        IncomingCall, call_tools, config::AgentConfig,
+        IncomingCall, call_tools, config::AgentConfig, rest::Accounts,
     },
 };
 use antiphon_testkit::{FarEnd, ScriptedProvider};
@@ -75,9 +75,18 @@ impl Rig {
         let provider = ScriptedProvider::default();
         let (recorded, records) = mpsc::unbounded_channel();
         let agent = Scripted(provider.clone(), config.agent.clone());
+        let accounts: Vec<_> = config
+            .carriers
+            .iter()
+            .filter_map(|(carrier, config)| Some((*carrier, config.account.clone()?)))
+            .collect();
         let bridge = Bridge::new(config, agent).on_record(move |record| {
             let _ = recorded.send(record.clone());
         });
+        let bridge = match accounts.is_empty() {
+            true => bridge,
+            false => bridge.carriers(Accounts::new(accounts).unwrap()),
+        };
         let bound = bridge.bind().await.unwrap();
         let address = bound.local_addr().unwrap();
         let audiosocket = bound.audiosocket_addr().unwrap();
@@ -159,7 +168,19 @@ impl Caller {
     /// 20 ms of the caller's voice.
     pub async fn speak(&mut self) {
         self.chunk += 1;
-        let payload = base64_simd::STANDARD.encode_to_string([0x20; 160]);
+        self.media(&[0x20; 160]).await;
+    }
+
+    /// 20 ms of these samples.
+    pub async fn say(&mut self, samples: &[i16]) {
+        let mut codes = Vec::new();
+        antiphon::audio::g711::Law::Mu.encode_into(samples, &mut codes);
+        self.chunk += 1;
+        self.media(&codes).await;
+    }
+
+    async fn media(&mut self, codes: &[u8]) {
+        let payload = base64_simd::STANDARD.encode_to_string(codes);
         let media = json!({
             "track": "inbound", "chunk": self.chunk.to_string(),
             "timestamp": ((self.chunk - 1) * 20).to_string(), "payload": payload,

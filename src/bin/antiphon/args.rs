@@ -150,6 +150,21 @@ pub enum BridgeCommand {
     Check,
     /// Print a token for one stream.
     Token(TokenArguments),
+    /// Make a call. Its stream comes to the bridge that runs with the same configuration.
+    Call(CallArguments),
+}
+
+/// Flags of `bridge call`.
+#[derive(Debug, Args)]
+pub struct CallArguments {
+    /// The number, in the form +15550100.
+    pub to: String,
+    /// The tenant whose call it is.
+    #[arg(long, value_name = "NAME")]
+    pub tenant: Option<String>,
+    /// The agent that is to speak.
+    #[arg(long, value_name = "NAME")]
+    pub agent: Option<String>,
 }
 
 /// Flags of `bridge token`.

@@ -12,13 +12,14 @@ use antiphon::{
     agent::{Authorizer, CallContext, RegistryError, ToolRegistry},
     audio::AudioFormat,
     live::{LiveConfig, LiveProvider},
-    policy::RulePolicy,
+    policy::{LimitStore, RulePolicy, SqliteLimits},
     providers::{gemini::Gemini, openai::OpenAi},
     session::AgentSession,
     telephony::{
         Answer, AnswerError, Bridge, BridgeConfig, CallAgent, IncomingCall, call_tools,
         config::AgentConfig,
         dialect::Carrier,
+        outbound::{DialOrder, Outbound},
         rest::Accounts,
         token::{Claims, Tokens},
     },
@@ -28,7 +29,7 @@ use antiphon::{
 use async_trait::async_trait;
 
 use crate::{
-    args::{BridgeArguments, BridgeCommand, ModelArguments, TokenArguments},
+    args::{BridgeArguments, BridgeCommand, CallArguments, ModelArguments, TokenArguments},
     failure::Failure,
     offline,
 };
@@ -46,15 +47,47 @@ pub fn run(arguments: BridgeArguments) -> Result<(), Failure> {
     match arguments.command {
         Some(BridgeCommand::Token(token)) => print_token(&config, token),
         Some(BridgeCommand::Check) => check(&config),
-        None => {
-            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-            let runtime = runtime.map_err(Failure::failed)?;
-            let done = runtime.block_on(serve(config));
-            // A tool that blocks and ignores its cancellation does not keep the program.
-            runtime.shutdown_timeout(Duration::from_millis(200));
-            done
-        }
+        Some(BridgeCommand::Call(call)) => run_to_end(dial(config, call)),
+        None => run_to_end(serve(config)),
     }
+}
+
+fn run_to_end(work: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.map_err(Failure::failed)?;
+    let done = runtime.block_on(work);
+    // A tool that blocks and ignores its cancellation does not keep the program.
+    runtime.shutdown_timeout(Duration::from_millis(200));
+    done
+}
+
+fn accounts(config: &BridgeConfig) -> Result<Option<Accounts>, Failure> {
+    let all: Vec<_> = config
+        .carriers
+        .iter()
+        .filter_map(|(carrier, config)| Some((*carrier, config.account.clone()?)))
+        .collect();
+    if all.is_empty() {
+        return Ok(None);
+    }
+    Accounts::new(all).map(Some).map_err(Failure::failed)
+}
+
+/// Makes a call, and prints the carrier's name of it.
+async fn dial(config: BridgeConfig, arguments: CallArguments) -> Result<(), Failure> {
+    let Some(accounts) = accounts(&config)? else {
+        return Err(Failure::usage("no carrier has an account in the configuration"));
+    };
+    let ledger = config.outbound.as_ref().and_then(|outbound| outbound.ledger.as_ref());
+    let ledger = ledger.map(SqliteLimits::open).transpose().map_err(Failure::failed)?;
+    let limits = ledger.map(|ledger| Arc::new(ledger) as Arc<dyn LimitStore>);
+    let outbound = Outbound::new(&config, accounts, limits).map_err(Failure::usage)?;
+    let mut order = DialOrder::new(arguments.to);
+    order.tenant = arguments.tenant;
+    order.agent = arguments.agent;
+    let call = outbound.dial(&order).await.map_err(Failure::failed)?;
+    println!("{call}");
+    Ok(())
 }
 
 fn read(path: &Path) -> Result<BridgeConfig, Failure> {
@@ -67,22 +100,16 @@ fn read(path: &Path) -> Result<BridgeConfig, Failure> {
 
 async fn serve(config: BridgeConfig) -> Result<(), Failure> {
     let agent = Agent::open(config.agent.clone()).await?;
-    let accounts: Vec<_> = config
-        .carriers
-        .iter()
-        .filter_map(|(carrier, config)| Some((*carrier, config.account.clone()?)))
-        .collect();
-    let allow = config.transfer_allow.clone();
+    let accounts = accounts(&config)?;
     let bridge = Bridge::new(config, agent).on_record(|record| {
         // One line for each call, for those who watch.
         if let Ok(line) = serde_json::to_string(record) {
             println!("{line}");
         }
     });
-    let bridge = if accounts.is_empty() {
-        bridge
-    } else {
-        bridge.carriers(Accounts::new(accounts, allow).map_err(Failure::failed)?)
+    let bridge = match accounts {
+        Some(accounts) => bridge.carriers(accounts),
+        None => bridge,
     };
     let bound = bridge.bind().await.map_err(Failure::failed)?;
     let web = bound.local_addr().map_err(Failure::failed)?;

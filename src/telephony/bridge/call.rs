@@ -1,5 +1,8 @@
 //! One call: its socket, its dialect and its session, on one task.
 
+mod line;
+mod screening;
+
 use std::{
     collections::VecDeque,
     future::Future,
@@ -16,11 +19,16 @@ use tokio::{
     time::{sleep_until, timeout},
 };
 
+use self::{
+    line::{Line, Outcome, requested},
+    screening::Screening,
+};
 use super::{
-    Answer, CallControl, CallEnd, CallRecord, ControlError, IncomingCall,
+    Answer, CallControl, CallEnd, CallRecord, IncomingCall,
     control::Command,
     link::Link,
-    office::{Admission, Office},
+    news::{Back, News},
+    office::{Admission, Admitted, Office},
     voice::{Voice, voice},
 };
 use crate::{
@@ -29,8 +37,10 @@ use crate::{
     },
     telephony::{
         config::{Keys, Verify},
-        dialect::{CallStart, Capabilities, CarrierEvent, ControlBy, Dialect, DialectError, Heard},
-        media::{Collected, DigitCollector, DigitRules, Intake, Playout, Send},
+        dialect::{
+            CallStart, Capabilities, Carrier, CarrierEvent, ControlBy, Dialect, DialectError, Heard,
+        },
+        media::{Collected, DigitCollector, DigitRules, Greeted, Intake, Playout, Send},
         token::Claims,
     },
 };
@@ -41,6 +51,8 @@ const HELD: Duration = Duration::from_secs(1);
 const SHUTDOWN: Duration = Duration::from_secs(5);
 /// After its hang-up the carrier has so long to close the socket.
 const GOODBYE: Duration = Duration::from_secs(2);
+/// A carrier that is asked to end a call has so long.
+const HANG_UP: Duration = Duration::from_secs(8);
 /// A goodbye that was asked for is waited for so long at most.
 const ENDING: Duration = Duration::from_secs(30);
 /// When nobody has said anything for so long after the hang-up was asked for, nobody will.
@@ -56,6 +68,16 @@ pub(super) struct Call {
     /// What the stream must show, and what it has shown by now.
     pub(super) verify: Verify,
     pub(super) token: Option<String>,
+    /// The call that it has shown to be the stream of, until that was hung up.
+    pub(super) line: Option<String>,
+}
+
+/// What a stream begins.
+enum Begun {
+    /// A call.
+    Call(Box<CallStart>, Vec<CarrierEvent>, Admission),
+    /// It goes on with one that is held already. `named`: its token was made for this call.
+    Back { start: Box<CallStart>, early: Vec<CarrierEvent>, named: bool },
 }
 
 impl Call {
@@ -64,9 +86,19 @@ impl Call {
         let began = tokio::time::Instant::now();
         let mut record = CallRecord::new(self.dialect.carrier());
         let end = match self.start(&mut record).await {
-            Ok((start, early, admission)) => self.hold(start, early, admission, &mut record).await,
+            Ok(Begun::Call(start, early, admission)) => {
+                self.hold(*start, early, admission, &mut record).await
+            }
+            Ok(Begun::Back { start, early, named }) => {
+                let Self { office, link, dialect, .. } = self;
+                let back = Back { link, dialect, start: *start, early };
+                return office.passed_on(back, named, record, began.elapsed()).await;
+            }
             Err(end) => end,
         };
+        if end.leaves_line() {
+            self.hang_up().await;
+        }
         let (code, words) = (end.close_code(), end.words());
         record.ended(end, began.elapsed());
         self.link.close(code, words).await;
@@ -74,10 +106,7 @@ impl Call {
     }
 
     /// Waits until the carrier has said what call it is, and whether it may be one.
-    async fn start(
-        &mut self,
-        record: &mut CallRecord,
-    ) -> Result<(CallStart, Vec<CarrierEvent>, Admission), CallEnd> {
+    async fn start(&mut self, record: &mut CallRecord) -> Result<Begun, CallEnd> {
         let until = tokio::time::Instant::now() + self.office.limits().start;
         let mut heard = Heard::default();
         loop {
@@ -90,13 +119,18 @@ impl Call {
             let mut events = std::mem::take(&mut heard.events).into_iter();
             while let Some(event) = events.next() {
                 match event {
-                    CarrierEvent::Started(start) => {
+                    CarrierEvent::Started(mut start) => {
+                        self.name(&mut start);
                         record.started(&start);
                         let claims = self.check(&start)?;
+                        self.line = Some(start.call_id.clone());
                         record.tenant.clone_from(&claims.tenant);
-                        let admission =
-                            self.office.admit(self.dialect.carrier(), &start.call_id, claims)?;
-                        return Ok((*start, events.collect(), admission));
+                        let named = claims.call.is_some();
+                        let early = events.collect();
+                        return match self.office.admit(self.dialect.carrier(), &start, claims)? {
+                            Admitted::Call(admission) => Ok(Begun::Call(start, early, admission)),
+                            Admitted::Held => Ok(Begun::Back { start, early, named }),
+                        };
                     }
                     CarrierEvent::Connected { token: Some(token) } => {
                         self.token.get_or_insert(token);
@@ -106,6 +140,15 @@ impl Call {
                     _ => {}
                 }
             }
+        }
+    }
+
+    /// Asterisk names each WebSocket anew: the dialplan may say by `v(call=...)` which call it is.
+    fn name(&self, start: &mut CallStart) {
+        if self.dialect.carrier() == Carrier::Asterisk
+            && let Some(call) = start.parameters.get("call").filter(|call| !call.is_empty())
+        {
+            start.call_id.clone_from(call);
         }
     }
 
@@ -126,11 +169,13 @@ impl Call {
         &mut self,
         start: CallStart,
         early: Vec<CarrierEvent>,
-        admission: Admission,
+        mut admission: Admission,
         record: &mut CallRecord,
     ) -> CallEnd {
-        let (control, commands) = CallControl::new();
         let able = self.dialect.capabilities().clone();
+        let offers = self.office.offers(self.dialect.carrier(), &able);
+        let (control, commands) = CallControl::new(offers);
+        let line = Line::new(admission.news());
         let (sink, voice) = voice(Playout::new(start.output, &able));
         let call = IncomingCall {
             carrier: self.dialect.carrier(),
@@ -177,33 +222,36 @@ impl Call {
             keys,
             keys_interrupt,
             ending: None,
+            greeting,
+            screening: None,
+            greeted: None,
+            line,
             media_at: now,
             began: now,
             sends: Vec::new(),
             out: Vec::new(),
             record,
         };
+        conversation.begin_screening(now);
         let starting = session.start(config, idle);
-        let end =
-            conversation.run(&mut self.link, &mut *self.dialect, early, starting, greeting).await;
-        let hangs_up = !matches!(
-            end,
-            CallEnd::CallerHungUp
-                | CallEnd::Lost { .. }
-                | CallEnd::Malformed { .. }
-                | CallEnd::Transferred
-        );
-        if hangs_up {
-            self.hang_up(&conversation.call.start.call_id, &conversation.able).await;
-        }
-        conversation.finish().await;
+        let end = conversation.run(&mut self.link, &mut self.dialect, early, starting).await;
+        let hang_up = async {
+            if end.leaves_line() {
+                self.hang_up().await;
+            }
+        };
+        // Neither waits for the other: a provider costs while it is connected.
+        tokio::join!(hang_up, conversation.finish());
         drop(admission);
         end
     }
 
-    /// Ends the call as the carrier has it.
-    async fn hang_up(&mut self, call_id: &str, able: &Capabilities) {
-        match able.hang_up {
+    /// Ends the call as the carrier has it, once.
+    async fn hang_up(&mut self) {
+        let Some(call_id) = self.line.take() else { return };
+        match self.dialect.capabilities().hang_up {
+            // Nobody is there to be told.
+            ControlBy::Message if matches!(self.link, Link::Gone) => {}
             ControlBy::Message => {
                 let mut frames = Vec::new();
                 if self.dialect.hang_up(&mut frames).is_ok()
@@ -218,8 +266,11 @@ impl Call {
                 }
             }
             ControlBy::Rest => {
-                if let Err(error) = self.office.hang_up(self.dialect.carrier(), call_id).await {
-                    tracing::warn!(carrier = %self.dialect.carrier(), %error, "not hung up");
+                let carrier = self.dialect.carrier();
+                match timeout(HANG_UP, self.office.hang_up(carrier, &call_id)).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(error)) => tracing::warn!(%carrier, %error, "not hung up"),
+                    Err(_) => tracing::warn!(%carrier, "not hung up in time"),
                 }
             }
             // To close the socket is to hang up, as far as we can.
@@ -248,6 +299,12 @@ struct Conversation<'a> {
     keys: Keys,
     keys_interrupt: bool,
     ending: Option<Ending>,
+    /// What the agent says first, until it has.
+    greeting: Option<(String, SayOptions)>,
+    /// It is not known yet who has answered.
+    screening: Option<Screening>,
+    greeted: Option<Greeted>,
+    line: Line,
     media_at: Instant,
     began: Instant,
     /// Kept for their memory.
@@ -270,6 +327,8 @@ enum Woken {
     Command(Command),
     Time,
     Drain,
+    Requested(Outcome),
+    News(News),
     Started(Result<(), crate::session::StartError>),
 }
 
@@ -277,10 +336,9 @@ impl Conversation<'_> {
     async fn run(
         &mut self,
         link: &mut Link,
-        dialect: &mut dyn Dialect,
+        dialect: &mut Box<dyn Dialect>,
         early: Vec<CarrierEvent>,
         starting: impl Future<Output = Result<(), crate::session::StartError>>,
-        greeting: Option<(String, SayOptions)>,
     ) -> CallEnd {
         for event in early {
             if let Err(end) = self.carrier(event, now()) {
@@ -295,9 +353,12 @@ impl Conversation<'_> {
         let mut drained = pin!(drained);
         let mut heard = Heard::default();
         loop {
-            let due = match self.step(link, dialect).await {
+            let due = match self.step(link, &mut **dialect).await {
                 Ok(due) => due,
-                Err(end) => return end,
+                Err(end) => match self.stream_ended(end, link, now()) {
+                    Some(end) => return end,
+                    None => continue,
+                },
             };
             let due = tokio::time::Instant::from_std(due);
             let woken = tokio::select! {
@@ -309,6 +370,8 @@ impl Conversation<'_> {
                 }
                 event = self.events.next(), if self.running => Woken::Event(event),
                 Some(command) = self.commands.recv() => Woken::Command(command),
+                outcome = requested(&mut self.line.requests) => Woken::Requested(outcome),
+                Some(news) = self.line.news.recv() => Woken::News(news),
                 frame = link.recv() => Woken::Frame(frame),
                 () = sleep_until(due) => Woken::Time,
                 () = &mut drained => Woken::Drain,
@@ -323,11 +386,7 @@ impl Conversation<'_> {
                     for frame in std::mem::take(&mut self.held) {
                         let _ = self.session.send_audio(frame);
                     }
-                    if let Some((text, options)) = &greeting
-                        && let Err(error) = self.session.say_with(text.as_str(), *options)
-                    {
-                        tracing::warn!(%error, "no greeting");
-                    }
+                    self.greet();
                 }
                 Woken::Started(Err(error)) => {
                     return CallEnd::NoAnswer { detail: error.to_string() };
@@ -336,12 +395,21 @@ impl Conversation<'_> {
                     let parsed =
                         frame_of(frame).and_then(|frame| Ok(dialect.parse(&frame, &mut heard)?));
                     self.out.append(&mut heard.frames);
-                    for event in heard.events.drain(..) {
-                        if let Err(end) = self.carrier(event, now) {
-                            return end;
-                        }
+                    let told =
+                        heard.events.drain(..).try_for_each(|event| self.carrier(event, now));
+                    if let Err(end) = told.and(parsed)
+                        && let Some(end) = self.stream_ended(end, link, now)
+                    {
+                        return end;
                     }
-                    if let Err(end) = parsed {
+                }
+                Woken::Requested(outcome) => {
+                    if let Some(end) = self.answered(outcome, now) {
+                        return end;
+                    }
+                }
+                Woken::News(news) => {
+                    if let Some(end) = self.told(news, link, dialect, now) {
                         return end;
                     }
                 }
@@ -354,10 +422,11 @@ impl Conversation<'_> {
                     return CallEnd::SessionEnded { reason: EndReason::Cancelled };
                 }
                 Woken::Command(command) => {
-                    if let Some(end) = self.command(command, dialect, now).await {
+                    if let Some(end) = self.command(command, &mut **dialect, now) {
                         return end;
                     }
                 }
+                Woken::Drain if self.line.is_handed_on() => return CallEnd::Transferred,
                 Woken::Drain => return CallEnd::Drained,
             }
         }
@@ -382,9 +451,11 @@ impl Conversation<'_> {
         self.intake.handle_timeout(now);
         self.forward();
         self.settle_keys(now);
+        let line = self.step_line(link, dialect, now).await?;
         let office = self.office.clone();
         let limits = office.limits();
-        if self.able.sends_silence && now.duration_since(self.media_at) >= limits.no_media {
+        let sends = self.able.sends_silence && self.line.is_here();
+        if sends && now.duration_since(self.media_at) >= limits.no_media {
             return Err(CallEnd::NoMedia);
         }
         let longest = self.began + limits.max_length + OVERTIME;
@@ -392,10 +463,10 @@ impl Conversation<'_> {
             return Err(CallEnd::TooLong);
         }
         let ending = self.is_over(now)?;
-        let no_media = self.able.sends_silence.then(|| self.media_at + limits.no_media);
+        let no_media = sends.then(|| self.media_at + limits.no_media);
         let keys = self.collector.as_ref().and_then(|(collector, _)| collector.next_deadline());
         let told = self.told_keys.as_ref().and_then(DigitCollector::next_deadline);
-        let all = [voice_due, self.intake.next_deadline(), no_media, keys, told, ending];
+        let all = [voice_due, self.intake.next_deadline(), no_media, keys, told, ending, line];
         Ok(all.into_iter().flatten().min().map_or(longest, |due| due.min(longest)))
     }
 
@@ -419,7 +490,10 @@ impl Conversation<'_> {
 
     /// Gives the session what the caller said.
     fn forward(&mut self) {
-        while let Some(segment) = self.intake.pop() {
+        while let Some(mut segment) = self.intake.pop() {
+            if self.screen(&segment.audio) || !self.line.is_heard() {
+                segment.audio = segment.audio.silenced();
+            }
             if self.running {
                 // A session that has just ended is told of below.
                 let _ = self.session.send_audio(segment.audio);
@@ -510,20 +584,24 @@ impl Conversation<'_> {
     fn event(&mut self, event: &SessionEvent) -> Option<CallEnd> {
         self.record.event(event);
         match &event.kind {
+            EventKind::SessionEnded { .. } if self.line.is_handed_on() => {
+                Some(CallEnd::Transferred)
+            }
             EventKind::SessionEnded { reason, .. } => {
                 Some(CallEnd::SessionEnded { reason: reason.clone() })
             }
             EventKind::TurnFinished { .. } if self.ending.is_some() => Some(CallEnd::AgentHungUp),
-            EventKind::Interrupted if self.ending.is_some() => {
+            EventKind::Interrupted => {
                 // The caller has something to say after all.
                 self.ending = None;
+                self.interrupted();
                 None
             }
             _ => None,
         }
     }
 
-    async fn command(
+    fn command(
         &mut self,
         command: Command,
         dialect: &mut dyn Dialect,
@@ -535,32 +613,15 @@ impl Conversation<'_> {
                 let until = now + ENDING;
                 self.ending.get_or_insert(Ending { until, quiet_since: None });
             }
-            Command::Transfer { to, done } => {
-                let result = self.office.transfer(self.call.carrier, &self.call.start, &to).await;
-                let over = result.is_ok();
-                let _ = done.send(result);
-                if over {
-                    return Some(CallEnd::Transferred);
-                }
-            }
-            Command::SendDigits { digits, done } => {
-                let result = match self.able.digits_out {
-                    ControlBy::Message => dialect
-                        .send_digits(&digits, &mut self.out)
-                        .map_err(ControlError::Unsupported),
-                    ControlBy::Rest => {
-                        self.office.send_digits(self.call.carrier, &self.call.start, &digits).await
-                    }
-                    _ => Err(ControlError::Unsupported(DialectError::Unsupported("keys"))),
-                };
-                let _ = done.send(result);
-            }
+            Command::Transfer { to, done } => self.hand_on(to, done, now),
+            Command::SendDigits { digits, done } => self.press_keys(&digits, done, dialect),
             Command::Collect { rules, done } => {
                 // Keys that were pressed ahead of the question belong to it.
                 self.told_keys = None;
                 self.collector = Some((DigitCollector::new(rules, now), done));
             }
-            Command::Hold { on } => self.voice.set_open(!on),
+            Command::Hold { time } => self.hold(time, now),
+            Command::Mute { on } => self.mute(on),
         }
         None
     }
@@ -583,7 +644,7 @@ impl Conversation<'_> {
         if self.record.session.is_none() && self.running {
             self.record.session = Some(self.session.stats());
         }
-        self.record.intake = self.intake.stats();
+        self.record.intake += self.intake.stats();
         self.record.playout = self.voice.stats();
     }
 }

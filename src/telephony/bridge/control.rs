@@ -15,12 +15,24 @@ use crate::telephony::{
 /// Commands that may wait for the call's task.
 const QUEUE: usize = 16;
 /// How long a request to the carrier may take.
-const REQUEST: Duration = Duration::from_secs(20);
+const REQUEST: Duration = Duration::from_secs(30);
+/// How long it may take until a call is handed on: it is announced, and the number rings.
+const HANDING_ON: Duration = Duration::from_secs(140);
+/// A call is on hold so long at most, in seconds.
+const LONGEST_HOLD: u64 = 300;
 
 /// A handle on a call, for its agent and its tools.
 #[derive(Clone, Debug)]
 pub struct CallControl {
     commands: mpsc::Sender<Command>,
+    offers: Offers,
+}
+
+/// What can be done to a call, by its carrier and by the configuration.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Offers {
+    pub(super) transfer: bool,
+    pub(super) keys: bool,
 }
 
 #[derive(Debug)]
@@ -41,8 +53,12 @@ pub(super) enum Command {
         rules: DigitRules,
         done: oneshot::Sender<Collected>,
     },
-    /// The caller hears the agent, or for now nothing.
+    /// The caller hears nothing, and is not heard, for so long at most.
     Hold {
+        time: Duration,
+    },
+    /// The caller is not heard, or is again.
+    Mute {
         on: bool,
     },
 }
@@ -63,15 +79,32 @@ pub enum ControlError {
     /// The carrier refused.
     #[error("the carrier refused: {0}")]
     Refused(String),
+    /// The number that the call was handed on to was busy, did not answer, or could not be reached: the
+    /// agent has the call again.
+    #[error("the number was not reached: {0}")]
+    NotReached(String),
+    /// The caller spoke before it was done.
+    #[error("the caller spoke before it was done")]
+    Interrupted,
     /// It took too long.
     #[error("the carrier did not answer in time")]
     TimedOut,
 }
 
 impl CallControl {
-    pub(super) fn new() -> (Self, mpsc::Receiver<Command>) {
+    pub(super) fn new(offers: Offers) -> (Self, mpsc::Receiver<Command>) {
         let (commands, receiver) = mpsc::channel(QUEUE);
-        (Self { commands }, receiver)
+        (Self { commands, offers }, receiver)
+    }
+
+    /// Whether the call can be handed on.
+    pub fn can_transfer(&self) -> bool {
+        self.offers.transfer
+    }
+
+    /// Whether keys can be pressed towards the other end.
+    pub fn can_send_digits(&self) -> bool {
+        self.offers.keys
     }
 
     /// Ends the call once the present turn was heard to its end; if the caller interrupts it, the call
@@ -85,11 +118,13 @@ impl CallControl {
         self.send(Command::HangUp { when_heard: false }).await
     }
 
-    /// Hands the call on to a number (E.164: `+15550001`). On `Err` the agent still has it.
+    /// Hands the call on to a number (E.164: `+15550001`), once what was said was heard. Returns when
+    /// somebody answers there, where the carrier tells that. On `Err` the agent still has the call, or
+    /// has it again: because the number was not reached, or because the caller spoke.
     pub async fn transfer(&self, to: impl Into<String>) -> Result<(), ControlError> {
         let (done, outcome) = oneshot::channel();
         self.send(Command::Transfer { to: to.into(), done }).await?;
-        answer(outcome).await
+        answer(outcome, HANDING_ON).await
     }
 
     /// Has the carrier press keys.
@@ -100,7 +135,7 @@ impl CallControl {
         }
         let (done, outcome) = oneshot::channel();
         self.send(Command::SendDigits { digits, done }).await?;
-        answer(outcome).await
+        answer(outcome, REQUEST).await
     }
 
     /// Waits for a field of keys. One that is asked for while another is waited for takes its place.
@@ -110,9 +145,15 @@ impl CallControl {
         outcome.await.map_err(|_| ControlError::Over)
     }
 
-    /// Holds the agent's voice back, or lets it go on.
-    pub async fn hold(&self, on: bool) -> Result<(), ControlError> {
-        self.send(Command::Hold { on }).await
+    /// Puts the caller on hold: he hears nothing and is not heard, for so long at most. What the agent
+    /// says meanwhile, and what he had not heard yet, he hears afterwards. Zero ends it.
+    pub async fn hold(&self, time: Duration) -> Result<(), ControlError> {
+        self.send(Command::Hold { time }).await
+    }
+
+    /// The caller is not heard, or is again. He hears the agent all the same.
+    pub async fn mute(&self, on: bool) -> Result<(), ControlError> {
+        self.send(Command::Mute { on }).await
     }
 
     async fn send(&self, command: Command) -> Result<(), ControlError> {
@@ -120,23 +161,34 @@ impl CallControl {
     }
 }
 
-async fn answer(outcome: oneshot::Receiver<Result<(), ControlError>>) -> Result<(), ControlError> {
-    match tokio::time::timeout(REQUEST, outcome).await {
+async fn answer(
+    outcome: oneshot::Receiver<Result<(), ControlError>>,
+    within: Duration,
+) -> Result<(), ControlError> {
+    match tokio::time::timeout(within, outcome).await {
         Ok(Ok(result)) => result,
         Ok(Err(_)) => Err(ControlError::Over),
         Err(_) => Err(ControlError::TimedOut),
     }
 }
 
-/// The tools by which a model handles its call: `hang_up`, `transfer_call`, `press_keys`,
-/// `collect_keys`. They pass the session's policy as all tools do.
+/// The tools by which a model handles its call: `hang_up`, `collect_keys`, `hold_call`, `mute_caller`,
+/// and where the carrier and the configuration make it possible `transfer_call` and `press_keys`. They
+/// pass the session's policy as all tools do.
 pub fn call_tools(control: &CallControl) -> Vec<Arc<dyn Tool>> {
-    vec![
+    let mut tools: Vec<Arc<dyn Tool>> = vec![
         Arc::new(hang_up(control.clone())),
-        Arc::new(transfer(control.clone())),
-        Arc::new(press_keys(control.clone())),
         Arc::new(collect_keys(control.clone())),
-    ]
+        Arc::new(hold(control.clone())),
+        Arc::new(mute(control.clone())),
+    ];
+    if control.can_transfer() {
+        tools.push(Arc::new(transfer(control.clone())));
+    }
+    if control.can_send_digits() {
+        tools.push(Arc::new(press_keys(control.clone())));
+    }
+    tools
 }
 
 fn hang_up(control: CallControl) -> FuncTool {
@@ -161,13 +213,59 @@ fn transfer(control: CallControl) -> FuncTool {
         "required": ["to"],
         "additionalProperties": false
     });
-    let what = "Hands the telephone call on to another number, in the form +15550001.";
+    let what = "Hands the telephone call on to another number, in the form +15550001. Say so with it. \
+        If nobody answers there, you have the call again.";
+    let limits = ToolLimits::default().timeout(HANDING_ON + Duration::from_secs(5));
     FuncTool::new("transfer_call", what, schema, move |_, args| {
         let control = control.clone();
         async move {
             let to = args.get("to").and_then(Value::as_str).unwrap_or_default().to_owned();
             control.transfer(to).await.map_err(failed)?;
             Ok(object(json!({ "status": "handed on" })))
+        }
+    })
+    .limits(limits)
+}
+
+fn hold(control: CallControl) -> FuncTool {
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "seconds": {
+                "type": "integer", "minimum": 0, "maximum": LONGEST_HOLD,
+                "description": "How long at most; 0 ends it."
+            }
+        },
+        "required": ["seconds"],
+        "additionalProperties": false
+    });
+    let what = "Puts the caller on hold: he hears nothing and is not heard.";
+    FuncTool::new("hold_call", what, schema, move |_, args| {
+        let control = control.clone();
+        async move {
+            let seconds = args.get("seconds").and_then(Value::as_u64).unwrap_or_default();
+            let time = Duration::from_secs(seconds.min(LONGEST_HOLD));
+            control.hold(time).await.map_err(failed)?;
+            let status = if time.is_zero() { "the caller hears you" } else { "on hold" };
+            Ok(object(json!({ "status": status })))
+        }
+    })
+}
+
+fn mute(control: CallControl) -> FuncTool {
+    let schema = json!({
+        "type": "object",
+        "properties": { "on": { "type": "boolean" } },
+        "required": ["on"],
+        "additionalProperties": false
+    });
+    let what = "The caller is not heard any more (on), or is again. He hears you all the same.";
+    FuncTool::new("mute_caller", what, schema, move |_, args| {
+        let control = control.clone();
+        async move {
+            let on = args.get("on").and_then(Value::as_bool).unwrap_or_default();
+            control.mute(on).await.map_err(failed)?;
+            Ok(object(json!({ "status": if on { "muted" } else { "heard again" } })))
         }
     })
 }

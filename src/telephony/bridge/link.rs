@@ -27,6 +27,8 @@ pub(super) enum Link {
         /// Nothing more can be read.
         over: bool,
     },
+    /// None: nothing comes, and what is sent is for nobody.
+    Gone,
 }
 
 impl Link {
@@ -38,6 +40,7 @@ impl Link {
     pub(super) async fn recv(&mut self) -> Option<Result<Frame, SocketError>> {
         match self {
             Self::WebSocket(socket) => socket.recv().await,
+            Self::Gone => std::future::pending().await,
             Self::Stream { over: true, .. } => None,
             Self::Stream { stream, buffer, over } => {
                 buffer.reserve(READ);
@@ -64,6 +67,10 @@ impl Link {
         let after = WRITE;
         let late = || Err(SocketError::Timeout { what: "room on the wire", after });
         match self {
+            Self::Gone => {
+                frames.clear();
+                Ok(())
+            }
             Self::WebSocket(socket) => {
                 let write = async {
                     for frame in frames.drain(..) {
@@ -93,6 +100,7 @@ impl Link {
     /// Closes in order, within a limited time.
     pub(super) async fn close(self, code: u16, reason: &str) {
         match self {
+            Self::Gone => {}
             Self::WebSocket(socket) => socket.close(code, reason).await,
             // The peer may be gone.
             Self::Stream { mut stream, .. } => {
@@ -107,6 +115,7 @@ impl fmt::Debug for Link {
         f.write_str(match self {
             Self::WebSocket(_) => "Link::WebSocket",
             Self::Stream { .. } => "Link::Stream",
+            Self::Gone => "Link::Gone",
         })
     }
 }

@@ -8,8 +8,10 @@
 mod call;
 mod control;
 mod link;
+mod news;
 mod office;
 mod record;
+mod transfer;
 mod voice;
 
 use std::{future::Future, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
@@ -28,13 +30,16 @@ use self::{
 };
 use super::{
     config::{AgentConfig, BridgeConfig, Keys, Verify},
-    dialect::{CallStart, Carrier, DialectOptions, dialect},
+    dialect::{CallStart, Carrier, DialectError, DialectOptions, dialect},
+    outbound::OnMachine,
+    rest::StreamOrder,
     token::TokenError,
 };
 use crate::session::{IdleConfig, SessionBuilder, SessionLimits, UserAudio};
 
 pub use self::{
     control::{CallControl, ControlError, call_tools},
+    news::AnsweredBy,
     office::BridgeStats,
     record::{CallEnd, CallRecord},
 };
@@ -51,6 +56,14 @@ pub trait CallAgent: Send + Sync + 'static {
     /// it may last) is added by the bridge. Tools of the call are made with
     /// [`call_tools`]: give each call a registry of its own.
     async fn answer(&self, call: &IncomingCall) -> Result<Answer, AnswerError>;
+
+    /// It was found out who has answered a call that was made, where the configuration has that found
+    /// out: [`Detect`](super::outbound::Detect). What is done when it is a machine; `None`: what the
+    /// configuration says. It must not wait: the call does.
+    fn answered_by(&self, call: &IncomingCall, who: AnsweredBy) -> Option<OnMachine> {
+        let _ = (call, who);
+        None
+    }
 }
 
 /// A call that waits for an answer.
@@ -129,20 +142,59 @@ pub struct AnswerError(pub String);
 /// What carriers do by their HTTP interfaces.
 #[async_trait]
 pub trait Carriers: Send + Sync + 'static {
+    /// Whether calls of this carrier can be handled so. By default all can.
+    fn handles(&self, carrier: Carrier) -> bool {
+        let _ = carrier;
+        true
+    }
+
+    /// Answers a call with a stream, where the carrier waits to be told.
+    async fn answer(
+        &self,
+        carrier: Carrier,
+        call_id: &str,
+        stream: &StreamOrder,
+    ) -> Result<(), ControlError> {
+        let _ = (carrier, call_id, stream);
+        Err(ControlError::Unsupported(DialectError::Unsupported("to be answered")))
+    }
+
+    /// Turns a call away as busy, where the carrier waits to be told.
+    async fn reject(&self, carrier: Carrier, call_id: &str) -> Result<(), ControlError> {
+        self.hang_up(carrier, call_id).await
+    }
+
     /// Ends a call. One that is over already is fine.
     async fn hang_up(&self, carrier: Carrier, call_id: &str) -> Result<(), ControlError>;
 
-    /// Hands a call on to a number.
-    async fn transfer(&self, carrier: Carrier, call_id: &str, to: &str)
-    -> Result<(), ControlError>;
+    /// Hands a call on to a number, which the configuration allows. `action` is an address that the
+    /// carrier is to ask how that ended, where there is one.
+    async fn transfer(
+        &self,
+        carrier: Carrier,
+        call_id: &str,
+        to: &str,
+        action: Option<&str>,
+    ) -> Result<HandedOn, ControlError>;
 
-    /// Presses keys.
+    /// Presses keys. Where that ends the stream, `then` is what the call goes on with, in TwiML.
     async fn send_digits(
         &self,
         carrier: Carrier,
         call_id: &str,
         digits: &str,
+        then: Option<&str>,
     ) -> Result<(), ControlError>;
+}
+
+/// What became of a call that a carrier was told to hand on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HandedOn {
+    /// Nothing more will be heard of it.
+    Gone,
+    /// The number rings, and the bridge is told how that ends.
+    Ringing,
 }
 
 /// A bridge that is not listening yet.
@@ -315,7 +367,7 @@ fn call_of(office: Arc<Office>, accepted: Accepted) -> Option<Call> {
     let token = if verify.token() { office::shown(&accepted.request) } else { None };
     office.opened();
     let link = Link::WebSocket(Box::new(accepted.socket));
-    Some(Call { office, link, dialect, verify, token })
+    Some(Call { office, link, dialect, verify, token, line: None })
 }
 
 async fn listen_tcp(office: Arc<Office>, tcp: TcpListener, opened: mpsc::Sender<Call>) -> String {
@@ -346,5 +398,12 @@ async fn listen_tcp(office: Arc<Office>, tcp: TcpListener, opened: mpsc::Sender<
 fn stream_call(office: Arc<Office>, stream: Box<dyn Transport>) -> Call {
     office.opened();
     let dialect = dialect(Carrier::AudioSocket, &DialectOptions::default());
-    Call { office, link: Link::stream(stream), dialect, verify: Verify::None, token: None }
+    Call {
+        office,
+        link: Link::stream(stream),
+        dialect,
+        verify: Verify::None,
+        token: None,
+        line: None,
+    }
 }

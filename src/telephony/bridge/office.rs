@@ -1,7 +1,9 @@
 //! What the calls of a bridge share: who may call, how many there are, and what is left of them.
 
+mod webhooks;
+
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     fs::{File, OpenOptions},
     io::Write,
     sync::{
@@ -14,13 +16,22 @@ use std::{
 use antiphon_live::acceptor::{Answer as HttpAnswer, Request};
 use secrecy::ExposeSecret;
 use serde::Serialize;
-use tokio::sync::watch;
+use tokio::sync::{
+    mpsc::{self, error::TrySendError},
+    watch,
+};
 
-use super::{BridgeError, CallAgent, CallEnd, CallRecord, Carriers, ControlError};
+use super::{
+    BridgeError, CallAgent, CallEnd, CallRecord, Carriers, ControlError, HandedOn,
+    control::Offers,
+    news::{Back, Held, Line, News},
+};
 use crate::telephony::{
     answer,
     config::{BridgeConfig, CallLimits, CarrierConfig, Verify},
-    dialect::{CallStart, Carrier, DialectError},
+    dialect::{CallStart, Capabilities, Carrier, ControlBy, DialectError},
+    numbers::is_allowed,
+    outbound::{Detect, OnMachine, is_outbound},
     signature::{Signed, TwilioSignature, same_secret},
     token::{Claims, TokenError, Tokens},
 };
@@ -56,7 +67,7 @@ enum Draining {
 
 #[derive(Debug, Default)]
 struct Calls {
-    active: HashSet<(Carrier, String)>,
+    active: HashMap<(Carrier, String), Held>,
     tenants: HashMap<String, usize>,
 }
 
@@ -93,11 +104,27 @@ pub struct BridgeStats {
     pub active: u64,
 }
 
+/// Whether a stream's call may be held.
+pub(super) enum Admitted {
+    /// It may.
+    Call(Admission),
+    /// It is held already; this stream may go on with it.
+    Held,
+}
+
 /// A call that may be held; ends with it.
 pub(super) struct Admission {
     office: Arc<Office>,
     key: (Carrier, String),
+    news: Option<mpsc::Receiver<News>>,
     pub(super) claims: Claims,
+}
+
+impl Admission {
+    /// What is told to the call from elsewhere. Once.
+    pub(super) fn news(&mut self) -> mpsc::Receiver<News> {
+        self.news.take().unwrap_or_else(|| mpsc::channel(1).1)
+    }
 }
 
 impl Office {
@@ -156,20 +183,22 @@ impl Office {
     }
 
     /// What becomes of a request. Decided before anything costs anything.
-    pub(super) fn gate(&self, request: &Request) -> HttpAnswer {
+    pub(super) fn gate(self: &Arc<Self>, request: &Request) -> HttpAnswer {
         let not_found = || HttpAnswer::http(404, "not here\n");
         let Some(path) = request.path().strip_prefix(ROOT) else { return not_found() };
         let (name, rest) = path.split_once('/').unwrap_or((path, ""));
-        let carrier = name.parse().ok().filter(|carrier| *carrier != Carrier::AudioSocket);
+        // AudioSocket has a port of its own; its dialplan asks here all the same.
+        let is_here = |carrier: &Carrier| *carrier != Carrier::AudioSocket || rest == "next";
+        let carrier = name.parse().ok().filter(is_here);
         let Some((carrier, config)) =
             carrier.and_then(|carrier| Some((carrier, self.config.carriers.get(&carrier)?)))
         else {
             return not_found();
         };
-        match rest {
-            "" => self.stream(carrier, config, request),
-            "answer" if request.method() == "POST" => self.webhook(carrier, config, request),
-            _ => not_found(),
+        match (rest, request.method()) {
+            ("", _) => self.stream(carrier, config, request),
+            ("answer", "POST") => self.webhook(carrier, config, request),
+            (rest, method) => self.ask(carrier, config, request, method, rest),
         }
     }
 
@@ -243,66 +272,21 @@ impl Office {
 
     /// The answer to a carrier that asks what to do with a call.
     fn webhook(&self, carrier: Carrier, config: &CarrierConfig, request: &Request) -> HttpAnswer {
-        let (https, wss) = (self.public(request, "http"), self.public_stream(carrier));
-        let (Some(https), Some(wss)) = (https, wss) else {
-            return HttpAnswer::http(503, "no public_url is configured\n");
-        };
-        let checked = match carrier {
-            Carrier::Telnyx => match &config.public_key {
-                Some(key) => {
-                    let signature = request.header("telnyx-signature-ed25519");
-                    let at = request.header("telnyx-timestamp");
-                    key.check(request.body(), signature, at, unix())
-                        .map_err(|_| "a wrong signature")
-                }
-                None => Err("no public key is set"),
-            },
-            _ => {
-                let kind = request.header("content-type");
-                self.check_signature(config, request, Signed::post(&https, kind, request.body()))
-            }
-        };
-        // Without a secret to check it by an answer would give tokens to anybody.
-        if let Err(why) = checked
-            && config.verify != Verify::None
-        {
-            self.counters.refused.fetch_add(1, Ordering::Relaxed);
-            tracing::warn!(%carrier, why, "a webhook was refused");
-            return HttpAnswer::http(403, "forbidden\n");
+        if let Err(refused) = self.signed(carrier, config, request) {
+            return refused;
         }
-        self.counters.webhooks.fetch_add(1, Ordering::Relaxed);
         let xml = |body: String| HttpAnswer::http(200, body).header("content-type", "text/xml");
-        if *self.active.borrow() >= self.config.limits.calls
-            || *self.draining.borrow() != Draining::No
-        {
+        if self.is_full() {
             self.counters.busy.fetch_add(1, Ordering::Relaxed);
             return xml(answer::busy().into());
         }
-        let field = |name: &str| {
-            let pairs = form_urlencoded::parse(request.body());
-            pairs.into_iter().find(|(key, _)| key == name).map(|(_, value)| value.into_owned())
-        };
+        let field = |name: &str| webhooks::field(request, name);
         let (from, to) = (field("From").unwrap_or_default(), field("To").unwrap_or_default());
-        let token = match &self.tokens {
-            Some(tokens) => {
-                let claims = Claims { call: field("CallSid"), ..Claims::default() };
-                match lock(tokens).mint(claims, unix(), Tokens::LIFETIME) {
-                    Ok(token) => token,
-                    Err(error) => {
-                        tracing::error!(%error, "no token");
-                        return HttpAnswer::http(500, "no token\n");
-                    }
-                }
-            }
-            None => String::new(),
-        };
-        let all = [("token", &*token), ("from", &*from), ("to", &*to)];
-        let parameters: Vec<_> = all.into_iter().filter(|(_, value)| !value.is_empty()).collect();
-        let attributes: &[(&str, &str)] = match carrier {
-            Carrier::Telnyx => &[("bidirectionalMode", "rtp")],
-            _ => &[],
-        };
-        xml(answer::connect_stream(&wss, &parameters, attributes))
+        let parameters = [("from", &*from), ("to", &*to)];
+        match self.connect(carrier, field("CallSid"), &parameters) {
+            Ok(body) => xml(body),
+            Err(refused) => refused,
+        }
     }
 
     /// The public address of a request; `scheme` is `http` or `ws`.
@@ -337,13 +321,14 @@ impl Office {
     pub(super) fn admit(
         self: &Arc<Self>,
         carrier: Carrier,
-        call_id: &str,
+        start: &CallStart,
         claims: Claims,
-    ) -> Result<Admission, CallEnd> {
-        let key = (carrier, call_id.to_owned());
+    ) -> Result<Admitted, CallEnd> {
+        let key = (carrier, start.call_id.clone());
         let mut calls = lock(&self.calls);
-        if calls.active.contains(&key) {
-            return Err(CallEnd::SecondStream);
+        if let Some(held) = calls.active.get(&key) {
+            let takes = held.takes(start, claims.call.is_some());
+            return if takes { Ok(Admitted::Held) } else { Err(CallEnd::SecondStream) };
         }
         let limits = self.limits();
         let of_tenant = claims.tenant.as_ref().and_then(|tenant| calls.tenants.get(tenant));
@@ -353,14 +338,117 @@ impl Office {
             self.counters.busy.fetch_add(1, Ordering::Relaxed);
             return Err(CallEnd::Busy);
         }
-        calls.active.insert(key.clone());
+        let (held, news) = Held::new(start);
+        calls.active.insert(key.clone(), held);
         if let Some(tenant) = &claims.tenant {
             *calls.tenants.entry(tenant.clone()).or_default() += 1;
         }
         self.active.send_replace(calls.active.len());
         drop(calls);
         self.counters.answered.fetch_add(1, Ordering::Relaxed);
-        Ok(Admission { office: self.clone(), key, claims })
+        Ok(Admitted::Call(Admission { office: self.clone(), key, news: Some(news), claims }))
+    }
+
+    /// Has a call that is held go on with another stream; where it does not take it, the stream ends.
+    pub(super) async fn passed_on(
+        &self,
+        back: Back,
+        named: bool,
+        mut record: CallRecord,
+        age: Duration,
+    ) {
+        let key = (back.dialect.carrier(), back.start.call_id.clone());
+        let taker = {
+            let calls = lock(&self.calls);
+            let held = calls.active.get(&key).filter(|held| held.takes(&back.start, named));
+            held.map(|held| held.news.clone())
+        };
+        let link = match taker {
+            Some(news) => match news.try_send(News::Back(Box::new(back))) {
+                Ok(()) => {
+                    self.counters.ended.fetch_add(1, Ordering::Relaxed);
+                    return;
+                }
+                Err(
+                    TrySendError::Full(News::Back(back)) | TrySendError::Closed(News::Back(back)),
+                ) => Some(back.link),
+                Err(_) => None,
+            },
+            None => Some(back.link),
+        };
+        // It ended, or came back otherwise, in this moment.
+        let end = CallEnd::SecondStream;
+        if let Some(link) = link {
+            link.close(end.close_code(), end.words()).await;
+        }
+        record.ended(end, age);
+        self.record(record);
+    }
+
+    /// Tells a call something. Whether it is held here, and can be told.
+    pub(super) fn tell(&self, key: &(Carrier, String), news: News) -> bool {
+        let to = lock(&self.calls).active.get(key).map(|held| held.news.clone());
+        to.is_some_and(|to| to.try_send(news).is_ok())
+    }
+
+    /// Notes whether a call has a stream.
+    pub(super) fn set_line(&self, key: &(Carrier, String), line: Line) {
+        if let Some(held) = lock(&self.calls).active.get_mut(key) {
+            held.line = line;
+        }
+    }
+
+    /// Whether the dialplan has still to ask for the number that a call is handed on to.
+    pub(super) fn is_offered(&self, key: &(Carrier, String)) -> bool {
+        let calls = lock(&self.calls);
+        calls.active.get(key).is_some_and(|held| matches!(held.line, Line::Offered { .. }))
+    }
+
+    /// What can be done to a call.
+    pub(super) fn offers(&self, carrier: Carrier, able: &Capabilities) -> Offers {
+        let handles = self.carriers.as_ref().is_some_and(|all| all.handles(carrier));
+        let can = |by: ControlBy| match by {
+            ControlBy::Message | ControlBy::Closing => true,
+            ControlBy::Rest => handles,
+            ControlBy::Nothing => false,
+        };
+        Offers {
+            transfer: can(able.transfer) && !self.config.transfer_allow.is_empty(),
+            // Elsewhere than at Telnyx they end the stream, which is told by TwiML how to come back.
+            keys: can(able.digits_out)
+                && (able.digits_out == ControlBy::Message
+                    || carrier == Carrier::Telnyx
+                    || self.public_stream(carrier).is_some()),
+        }
+    }
+
+    /// Whether and how it is found out who has answered a call: only of those that were made.
+    pub(super) fn detects(&self, start: &CallStart, carrier: Carrier) -> Option<Detect> {
+        let detect = self.config.outbound.as_ref()?.detect;
+        let made = is_outbound(carrier, |name| start.parameters.get(name).cloned());
+        (made && detect != Detect::Off).then_some(detect)
+    }
+
+    /// What is done when a machine answers.
+    pub(super) fn on_machine(&self) -> OnMachine {
+        let outbound = self.config.outbound.as_ref();
+        outbound.map(|outbound| outbound.on_machine.clone()).unwrap_or_default()
+    }
+
+    /// Whether a call may be handed on to a number.
+    pub(super) fn may_hand_on(
+        &self,
+        carrier: Carrier,
+        able: &Capabilities,
+        to: &str,
+    ) -> Result<(), ControlError> {
+        if !is_allowed(to, &self.config.transfer_allow) {
+            return Err(ControlError::NotAllowed);
+        }
+        if !self.offers(carrier, able).transfer {
+            return Err(ControlError::Unsupported(DialectError::Unsupported("handing on")));
+        }
+        Ok(())
     }
 
     pub(super) fn record(&self, record: CallRecord) {
@@ -391,11 +479,9 @@ impl Office {
         carrier: Carrier,
         start: &CallStart,
         to: &str,
-    ) -> Result<(), ControlError> {
-        if !is_number(to) {
-            return Err(ControlError::NotAllowed);
-        }
-        self.rest("handing on")?.transfer(carrier, &start.call_id, to).await
+    ) -> Result<HandedOn, ControlError> {
+        let action = self.public_path(carrier, self.asks_how(carrier));
+        self.rest("handing on")?.transfer(carrier, &start.call_id, to, action.as_deref()).await
     }
 
     pub(super) async fn send_digits(
@@ -404,7 +490,9 @@ impl Office {
         start: &CallStart,
         digits: &str,
     ) -> Result<(), ControlError> {
-        self.rest("keys")?.send_digits(carrier, &start.call_id, digits).await
+        let call = Some(start.call_id.clone());
+        let then = self.public_stream(carrier).and_then(|_| self.connect(carrier, call, &[]).ok());
+        self.rest("keys")?.send_digits(carrier, &start.call_id, digits, then.as_deref()).await
     }
 
     fn rest(&self, what: &'static str) -> Result<&dyn Carriers, ControlError> {
@@ -451,14 +539,6 @@ pub(super) fn shown(request: &Request) -> Option<String> {
     let header = request.bearer().or_else(|| request.header("x-telnyx-streaming-auth-token"));
     let shown = header.map(str::to_owned);
     shown.or_else(|| request.parameter("token").map(|token| token.into_owned()))
-}
-
-/// Whether it is a number as E.164 writes it.
-pub(super) fn is_number(to: &str) -> bool {
-    let digits = to.strip_prefix('+').unwrap_or_default();
-    (4..=15).contains(&digits.len())
-        && digits.bytes().all(|byte| byte.is_ascii_digit())
-        && !digits.starts_with('0')
 }
 
 fn unix() -> Duration {

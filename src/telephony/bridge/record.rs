@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 
+use super::AnsweredBy;
 use crate::{
     session::{EndReason, EventKind, SessionEvent, SessionStats},
     telephony::{
@@ -45,6 +46,11 @@ pub struct CallRecord {
     pub generated_ms: u64,
     /// Keys that were pressed.
     pub keys: u64,
+    /// Who answered a call that was made, where that was found out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answered_by: Option<AnsweredBy>,
+    /// How often the call went on with another stream.
+    pub returns: u64,
     /// Messages of the carrier without a meaning.
     pub ignored: u64,
     /// Errors that the carrier told.
@@ -107,6 +113,13 @@ pub enum CallEnd {
     },
     /// The call was as long as it may be.
     TooLong,
+    /// A machine answered a call that was made, and nothing was to be said to it.
+    Machine,
+    /// Nobody was reached by a call that was made.
+    NotReached {
+        /// The carrier's word for it.
+        why: String,
+    },
     /// The bridge was stopped.
     Drained,
 }
@@ -119,6 +132,8 @@ impl CallEnd {
             | Self::AgentHungUp
             | Self::Transferred
             | Self::SessionEnded { .. }
+            | Self::Machine
+            | Self::NotReached { .. }
             | Self::TooLong => 1000,
             Self::Drained => 1001,
             Self::Malformed { close_code, .. } => *close_code,
@@ -128,6 +143,20 @@ impl CallEnd {
             Self::Lost { .. } | Self::NoAnswer { .. } => 1011,
             Self::Busy => 1013,
         }
+    }
+
+    /// Whether somebody may still be on the line when the stream is over, who has to be hung up on.
+    /// A stream that had no right to its call leaves the call alone.
+    pub(super) fn leaves_line(&self) -> bool {
+        !matches!(
+            self,
+            Self::CallerHungUp
+                | Self::Transferred
+                | Self::NotReached { .. }
+                | Self::SecondStream
+                | Self::Unauthorized { .. }
+                | Self::NeverStarted
+        )
     }
 
     /// In a few words, for the close frame.
@@ -146,6 +175,8 @@ impl CallEnd {
             Self::Busy => "too many calls",
             Self::NoAnswer { .. } => "nobody answered",
             Self::TooLong => "the call is too long",
+            Self::Machine => "a machine answered",
+            Self::NotReached { .. } => "nobody was reached",
             Self::Drained => "the bridge is stopped",
         }
     }
@@ -173,6 +204,8 @@ impl CallRecord {
             heard_ms: 0,
             generated_ms: 0,
             keys: 0,
+            answered_by: None,
+            returns: 0,
             ignored: 0,
             carrier_errors: 0,
             intake: IntakeStats::default(),
@@ -182,9 +215,13 @@ impl CallRecord {
     }
 
     pub(super) fn started(&mut self, start: &CallStart) {
-        self.call_id = start.call_id.chars().take(128).collect();
-        self.from = start.from.as_deref().map(last_four);
-        self.to = start.to.as_deref().map(last_four);
+        self.named(&start.call_id, start.from.as_deref(), start.to.as_deref());
+    }
+
+    pub(super) fn named(&mut self, call_id: &str, from: Option<&str>, to: Option<&str>) {
+        self.call_id = call_id.chars().take(128).collect();
+        self.from = from.map(last_four);
+        self.to = to.map(last_four);
     }
 
     pub(super) fn event(&mut self, event: &SessionEvent) {

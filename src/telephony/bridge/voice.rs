@@ -66,6 +66,11 @@ impl Voice {
         self.with(|playout| playout.set_open(open));
     }
 
+    /// The caller is to hear nothing, or again what comes.
+    pub(super) fn hold(&self, on: bool, now: Instant) {
+        self.with(|playout| playout.hold(on, now));
+    }
+
     /// Whether the caller has heard everything.
     pub(super) fn is_idle(&self) -> bool {
         self.0.lock().playout.is_idle()

@@ -82,6 +82,18 @@ pub struct IntakeStats {
     pub resyncs: u64,
 }
 
+impl std::ops::AddAssign for IntakeStats {
+    fn add_assign(&mut self, other: Self) {
+        self.packets += other.packets;
+        self.samples += other.samples;
+        self.concealed += other.concealed;
+        self.silent += other.silent;
+        self.reordered += other.reordered;
+        self.dropped += other.dropped;
+        self.resyncs += other.resyncs;
+    }
+}
+
 impl Intake {
     /// For audio in `format` from a carrier with these `capabilities`.
     pub fn new(format: AudioFormat, capabilities: &Capabilities) -> Self {

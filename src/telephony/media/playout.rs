@@ -60,6 +60,8 @@ pub struct Playout {
     /// The carrier takes audio.
     open: bool,
     paused: bool,
+    /// The caller is to hear nothing, whatever the session says.
+    held: bool,
     filled: bool,
     progress: bool,
     completed: VecDeque<Played>,
@@ -171,6 +173,7 @@ impl Playout {
             clear_due: false,
             open: true,
             paused: false,
+            held: false,
             filled: false,
             progress: false,
             completed: VecDeque::new(),
@@ -260,9 +263,21 @@ impl Playout {
     /// the same.
     pub fn pause(&mut self, now: Instant) {
         self.settle(now);
-        if std::mem::replace(&mut self.paused, true) {
-            return;
+        if !std::mem::replace(&mut self.paused, true) && !self.held {
+            self.take_back(now);
         }
+    }
+
+    /// The same for whoever has the line: while it is held nothing is sent, and what was not heard is
+    /// sent again afterwards. A line that was lost is held too, so that nothing is.
+    pub fn hold(&mut self, on: bool, now: Instant) {
+        self.settle(now);
+        if std::mem::replace(&mut self.held, on) != on && on && !self.paused {
+            self.take_back(now);
+        }
+    }
+
+    fn take_back(&mut self, now: Instant) {
         let unheard = self.ends_at().is_some_and(|ends| ends > now);
         if !self.clears || !unheard {
             return;
@@ -322,7 +337,7 @@ impl Playout {
         if let Some(mark) = self.mark_due(now) {
             return Some(mark);
         }
-        if self.paused || !self.open {
+        if !self.flows() {
             return None;
         }
         let index = self.sendable()?;
@@ -337,7 +352,7 @@ impl Playout {
         if self.clear_due {
             return self.anchor;
         }
-        if self.paused || !self.open {
+        if !self.flows() {
             return None;
         }
         self.sendable()?;
@@ -346,10 +361,8 @@ impl Playout {
 
     /// Whether [`Playout::poll_send`] has something now.
     pub fn has_send(&self, now: Instant) -> bool {
-        let audio = !self.paused
-            && self.open
-            && self.sendable().is_some()
-            && self.send_at().is_none_or(|at| at <= now);
+        let audio =
+            self.flows() && self.sendable().is_some() && self.send_at().is_none_or(|at| at <= now);
         self.clear_due || audio || self.unmarked().is_some()
     }
 
@@ -423,6 +436,10 @@ impl Playout {
     /// When all that was sent will have been heard.
     pub fn ends_at(&self) -> Option<Instant> {
         Some(self.anchor? + self.format.duration_of(self.after_anchor))
+    }
+
+    fn flows(&self) -> bool {
+        self.open && !self.paused && !self.held
     }
 
     fn bound(&self) -> usize {
