@@ -54,6 +54,7 @@ bench:
 	cargo bench --locked --features full --bench snapshots
 	cargo bench --locked --features full --bench link
 	cargo bench --locked --features full --bench lifetime
+	cargo bench --locked --features full --bench telephony
 	benches/peers/run.py
 
 models:

@@ -301,3 +301,25 @@ async fn what_a_carrier_cannot_do_is_not_offered_to_the_model() {
     caller.stop().await;
     rig.record().await;
 }
+
+#[tokio::test]
+async fn keys_are_pressed_at_twilio_and_the_stream_comes_back() {
+    let mut api = Api::start().await;
+    let mut rig = Rig::new(TOP, &twilio(&api)).await;
+    let mut caller = Caller::connect(rig.address, "twilio", &[]).await.unwrap();
+    caller.start("CA1", json!({ "token": token("CA1") })).await;
+    let mut far = soon("a connection", rig.provider.far_end()).await;
+    says_and_calls(&far, "r1", 40, "press_keys", r##"{"keys": "12#"}"##);
+    let twiml = api.next().await.field("Twiml").unwrap();
+    assert!(twiml.contains("<Response><Play digits=\"12#\"/><Connect><Stream"), "{twiml}");
+    assert!(tool_output(&mut far).await.contains("pressed"));
+    caller.stop().await;
+    let token = twiml.split("name=\"token\" value=\"").nth(1).unwrap().split('"').next().unwrap();
+    let mut caller = Caller::connect(rig.address, "twilio", &[]).await.unwrap();
+    caller.start("CA1", json!({ "token": token })).await;
+    says(&far, "r2", "Done.", 100);
+    caller.until("media").await;
+    caller.stop().await;
+    let record = rig.record().await;
+    assert_eq!((record.end, record.returns), (CallEnd::CallerHungUp, 1));
+}
