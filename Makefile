@@ -55,6 +55,7 @@ bench:
 	cargo bench --locked --features full --bench link
 	cargo bench --locked --features full --bench lifetime
 	cargo bench --locked --features full --bench policy
+	cargo bench --locked --features full --bench telephony
 	benches/peers/run.py
 
 models:

@@ -129,7 +129,7 @@ async fn a_call_whose_number_is_busy_comes_back_to_the_same_agent() {
 #[tokio::test]
 async fn a_call_that_is_answered_elsewhere_has_been_handed_on() {
     let mut api = Api::start().await;
-    let (mut rig, mut far) = handed_on(&mut api).await;
+    let (mut rig, far) = handed_on(&mut api).await;
     let fields = [("CallSid", "CA1"), ("DialCallStatus", "completed")];
     let (_, twiml) = twilio_asks(rig.address, "/telephony/twilio/dialled", &fields).await;
     assert!(twiml.contains("<Hangup/>"), "{twiml}");
@@ -300,4 +300,26 @@ async fn what_a_carrier_cannot_do_is_not_offered_to_the_model() {
     assert!(!tools.iter().any(|name| name == "transfer_call" || name == "press_keys"), "{tools:?}");
     caller.stop().await;
     rig.record().await;
+}
+
+#[tokio::test]
+async fn keys_are_pressed_at_twilio_and_the_stream_comes_back() {
+    let mut api = Api::start().await;
+    let mut rig = Rig::new(TOP, &twilio(&api)).await;
+    let mut caller = Caller::connect(rig.address, "twilio", &[]).await.unwrap();
+    caller.start("CA1", json!({ "token": token("CA1") })).await;
+    let mut far = soon("a connection", rig.provider.far_end()).await;
+    says_and_calls(&far, "r1", 40, "press_keys", r##"{"keys": "12#"}"##);
+    let twiml = api.next().await.field("Twiml").unwrap();
+    assert!(twiml.contains("<Response><Play digits=\"12#\"/><Connect><Stream"), "{twiml}");
+    assert!(tool_output(&mut far).await.contains("pressed"));
+    caller.stop().await;
+    let token = twiml.split("name=\"token\" value=\"").nth(1).unwrap().split('"').next().unwrap();
+    let mut caller = Caller::connect(rig.address, "twilio", &[]).await.unwrap();
+    caller.start("CA1", json!({ "token": token })).await;
+    says(&far, "r2", "Done.", 100);
+    caller.until("media").await;
+    caller.stop().await;
+    let record = rig.record().await;
+    assert_eq!((record.end, record.returns), (CallEnd::CallerHungUp, 1));
 }

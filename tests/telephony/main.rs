@@ -10,3 +10,4 @@ mod control;
 mod guard;
 mod outbound;
 mod rig;
+mod telnyx;

@@ -27,7 +27,9 @@ use crate::{
 };
 
 /// A stream that was lost comes back within this time, or the call is over.
-const RETURN: Duration = Duration::from_secs(8);
+const RETURN: Duration = Duration::from_secs(2);
+/// A stream that is to come back, because keys were pressed or nobody was reached, does so within this time.
+const AWAITED: Duration = Duration::from_secs(16);
 /// Requests that wait for the carrier.
 const MAX_REQUESTS: usize = 16;
 
@@ -226,7 +228,7 @@ impl Conversation<'_> {
             Outcome::Told { returns: true } => {
                 // The stream ends now, and comes back once the keys were pressed.
                 self.office.set_line(&self.key(), Where::Away);
-                self.line.away.get_or_insert((now + 2 * RETURN, CallEnd::CallerHungUp));
+                self.line.away.get_or_insert((now + AWAITED, CallEnd::CallerHungUp));
                 None
             }
             Outcome::Transfer(Ok(HandedOn::Gone)) => {
@@ -288,7 +290,7 @@ impl Conversation<'_> {
             transfer.tell(Err(ControlError::NotReached(why)));
         }
         if let Some((until, _)) = &mut self.line.away {
-            *until = now + 2 * RETURN;
+            *until = now + AWAITED;
             self.office.set_line(&self.key(), Where::Away);
         }
     }
