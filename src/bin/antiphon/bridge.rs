@@ -322,7 +322,10 @@ fn definitions(file: Option<&ToolFile>) -> Result<Vec<ToolDefinition>, Failure> 
     let mut definitions = shared_tools(file).map_err(Failure::usage)?.definitions();
     for (name, arguments) in [
         ("hang_up", json!({"properties": {}})),
-        ("hold_call", json!({"required": ["seconds"], "properties": {"seconds": {"type": "integer"}}})),
+        (
+            "hold_call",
+            json!({"required": ["seconds"], "properties": {"seconds": {"type": "integer"}}}),
+        ),
         ("mute_caller", json!({"required": ["on"], "properties": {"on": {"type": "boolean"}}})),
         ("transfer_call", text("to")),
         ("press_keys", text("keys")),

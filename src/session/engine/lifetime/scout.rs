@@ -53,8 +53,7 @@ impl Engine {
         };
         self.reconnect.attempts.looked_for(scout.candidate, None, self.now);
         let paused = self.reconnect.silence.until().is_none_or(|from| from <= self.now);
-        let knows_all =
-            scout.as_of == self.said_so_far() && Arc::ptr_eq(&scout.live, &self.live);
+        let knows_all = scout.as_of == self.said_so_far() && Arc::ptr_eq(&scout.live, &self.live);
         if !knows_all || !self.is_quiet(true) || !paused {
             // It is back. At the next quiet moment it is told all.
             self.prompt_outputs.push_back(Output::Close { epoch });
