@@ -27,10 +27,8 @@ interop-providers:
 
 interop-telephony:
 	@scripts/setup.sh test
-	cargo build --locked --features cli --bin antiphon
-	.venv/bin/python -m pip install -q -r tests/interop/telephony/requirements.txt
-	.venv/bin/python tests/interop/telephony/run.py target/debug/antiphon
-	.venv/bin/python tests/interop/telephony/peers.py target/debug/antiphon
+	cargo build --locked --workspace --all-features --bins
+	.venv/bin/python tests/interop/run.py target/debug --telephony
 
 setup:
 	@scripts/setup.sh test

@@ -381,6 +381,12 @@ impl AgentSession {
         self.send(HostCommand::Interrupt)
     }
 
+    /// [`AgentSession::interrupt`], unless what the agent says is protected
+    /// ([`SayOptions::protected`]): for keys that a caller presses.
+    pub fn cut_in(&self) -> Result<(), SendError> {
+        self.send(HostCommand::CutIn)
+    }
+
     /// Has the agent speak this text after the current reply.
     pub fn say(&self, text: impl Into<String>) -> Result<(), SendError> {
         let text = not_blank(text.into())?;

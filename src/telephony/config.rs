@@ -15,6 +15,7 @@ use toml::Spanned;
 
 use super::{
     dialect::{ByteOrder, Carrier, Coding, ControlForm, DialectOptions},
+    numbers::is_number,
     outbound::{OutboundConfig, RawOutbound},
     rest::Account,
     signature::TelnyxSignature,
@@ -46,8 +47,20 @@ pub struct BridgeConfig {
     pub transfer_allow: Vec<String>,
     /// How calls are made, if they are.
     pub outbound: Option<OutboundConfig>,
+    /// Whose calls those to a number are.
+    pub numbers: Vec<NumberConfig>,
     /// Who answers.
     pub agent: AgentConfig,
+}
+
+/// A number that is called, and whose calls those are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NumberConfig {
+    /// The number, as E.164 writes it.
+    pub to: String,
+    /// The tenant.
+    pub tenant: String,
 }
 
 /// Bounds of a bridge and of its calls.
@@ -70,6 +83,10 @@ pub struct CallLimits {
     pub answer: Duration,
     /// When the bridge is stopped, calls may go on for so long. Default: 30 s.
     pub drain: Duration,
+    /// Streams that have not told their call yet, beside the calls. Default: 256.
+    pub waiting: usize,
+    /// Of these, from one address that is not this machine's (a proxy's, say). Default: 64.
+    pub waiting_per_address: usize,
 }
 
 impl Default for CallLimits {
@@ -83,6 +100,8 @@ impl Default for CallLimits {
             start: Duration::from_secs(5),
             answer: Duration::from_secs(15),
             drain: Duration::from_secs(30),
+            waiting: 256,
+            waiting_per_address: 64,
         }
     }
 }
@@ -106,6 +125,8 @@ pub struct CarrierConfig {
     pub options: DialectOptions,
     /// The account by which calls are ended and handed on, if there is one.
     pub account: Option<Account>,
+    /// The account's name, which a stream's start must tell (Twilio, SignalWire).
+    pub account_id: Option<String>,
 }
 
 /// What a stream must show before it costs anything.
@@ -168,8 +189,15 @@ pub struct AgentConfig {
     pub models: Option<PathBuf>,
     /// What becomes of keys that no tool waits for.
     pub keys: Keys,
-    /// Keys stop the agent's speech, as the caller's voice does.
+    /// Keys stop the agent's speech, unless it is protected.
     pub keys_interrupt: bool,
+    /// No key is told to the model, and each field that a tool waits for is secret.
+    pub keys_secret: bool,
+    /// The model is told of keys when no further one came for so long, in milliseconds.
+    pub keys_between_ms: u64,
+    /// The demonstration tools (`send_money`, which moves nothing, and so on), for other providers than
+    /// the offline one, which has them where no `tools` are named.
+    pub demo_tools: bool,
 }
 
 impl Default for AgentConfig {
@@ -189,6 +217,9 @@ impl Default for AgentConfig {
             models: None,
             keys: Keys::default(),
             keys_interrupt: true,
+            keys_secret: false,
+            keys_between_ms: 1_500,
+            demo_tools: false,
         }
     }
 }
@@ -232,6 +263,11 @@ impl BridgeConfig {
         let reader = Reader { text, env: &env };
         reader.bridge(raw)
     }
+
+    /// Whose calls those to this number are.
+    pub(super) fn tenant_of(&self, to: &str) -> Option<String> {
+        self.numbers.iter().find(|number| number.to == to).map(|number| number.tenant.clone())
+    }
 }
 
 /// Reads parts of a configuration.
@@ -261,11 +297,16 @@ impl Reader<'_> {
                 .map_err(|_| self.wrong(&name, format!("no carrier {:?}", name.get_ref())))?;
             let config = self.carrier(carrier, &name, raw)?;
             let verify = config.verify;
-            if verify == Verify::None
-                && carrier != Carrier::AudioSocket
-                && !listen.ip().is_loopback()
-            {
-                let what = "verify = \"none\" goes only with a loopback address in `listen`";
+            // Behind a proxy everybody comes from this machine.
+            let is_open = !listen.ip().is_loopback()
+                || public_url.as_deref().is_some_and(|url| !is_local(url));
+            if verify == Verify::None && carrier != Carrier::AudioSocket && is_open {
+                let what = "verify = \"none\" goes only with a loopback address in `listen` and without \
+                    a `public_url`: anybody could open streams";
+                return Err(self.wrong(&name, what.into()));
+            }
+            if carrier == Carrier::AudioSocket && audiosocket.is_none() {
+                let what = "say by `audiosocket` at the top of the file where it connects";
                 return Err(self.wrong(&name, what.into()));
             }
             if verify.token() && token_secret.is_none() {
@@ -287,6 +328,7 @@ impl Reader<'_> {
                 secret: None,
                 options: DialectOptions::default(),
                 account: None,
+                account_id: None,
             });
         }
         if carriers.is_empty() {
@@ -306,9 +348,17 @@ impl Reader<'_> {
             }
             transfer_allow.push(prefix.into_inner());
         }
+        let mut numbers = Vec::new();
+        for RawNumber { to, tenant } in raw.numbers {
+            if !is_number(to.get_ref()) {
+                return Err(self.wrong(&to, "no number such as +15550001111".into()));
+            }
+            numbers.push(NumberConfig { to: to.into_inner(), tenant });
+        }
         Ok(BridgeConfig {
             outbound: raw.outbound.map(|outbound| outbound.read(self)).transpose()?,
             transfer_allow,
+            numbers,
             listen,
             audiosocket,
             audiosocket_allow: allow,
@@ -327,6 +377,7 @@ impl Reader<'_> {
         name: &Spanned<String>,
         raw: RawCarrier,
     ) -> Result<CarrierConfig, ConfigError> {
+        self.known_settings(carrier, &raw)?;
         let secret = |name: &Option<Spanned<String>>| {
             name.as_ref().map(|name| self.secret(name)).transpose()
         };
@@ -369,8 +420,8 @@ impl Reader<'_> {
             return refuse("AudioSocket shows nothing: say by `audiosocket_allow` who may connect");
         }
         let mut options = DialectOptions::default();
-        if let Some(order) = raw.byte_order {
-            options.telnyx.byte_order = match order {
+        if let Some(order) = &raw.byte_order {
+            options.telnyx.byte_order = match order.get_ref() {
                 Order::Big => ByteOrder::BigEndian,
                 Order::Little => ByteOrder::LittleEndian,
             };
@@ -378,14 +429,26 @@ impl Reader<'_> {
         if let Some(output) = &raw.output {
             options.telnyx.output = Some(self.format(output)?);
         }
-        if let Some(control) = raw.control {
-            options.asterisk = match control {
+        if let Some(control) = &raw.control {
+            options.asterisk = match control.get_ref() {
                 Control::Json => ControlForm::Json,
                 Control::PlainText => ControlForm::Plain,
             };
         }
+        if let Some(rate) = &raw.rate {
+            let known = [8_000, 12_000, 16_000, 24_000, 32_000, 44_100, 48_000];
+            if !known.contains(rate.get_ref()) {
+                return Err(self.wrong(rate, "no sample rate of AudioSocket".into()));
+            }
+            options.audiosocket_rate = Some(*rate.get_ref());
+        }
+        if carrier == Carrier::Telnyx && verify == Verify::Token && public_key.is_none() {
+            return refuse("tokens are given to signed webhooks alone: name `public_key`");
+        }
         let account = self.account(carrier, name, &raw, auth_token.as_ref(), verify)?;
+        let account_id = raw.account_sid.as_ref().map(|account| account.get_ref().clone());
         Ok(CarrierConfig {
+            account_id,
             verify,
             auth_token,
             shared_key,
@@ -405,12 +468,20 @@ impl Reader<'_> {
         token: Option<&SecretString>,
         verify: Verify,
     ) -> Result<Option<Account>, ConfigError> {
-        let base = raw.api_url.as_ref().map(|url| url.get_ref().trim_end_matches('/').to_owned());
+        let base = raw.api_url.as_ref().map(|url| self.api(url)).transpose()?;
         match carrier {
             Carrier::Twilio | Carrier::SignalWire => {
                 let Some(account) = &raw.account_sid else { return Ok(None) };
-                let Some(token) = token else {
-                    return Err(self.wrong(account, "an account needs `auth_token_env`".into()));
+                // SignalWire signs with one secret and asks for another.
+                let token = match (&raw.api_token_env, carrier) {
+                    (Some(name), _) => self.secret(name)?,
+                    (None, Carrier::Twilio) => token.cloned().ok_or_else(|| {
+                        self.wrong(account, "an account needs `auth_token_env`".into())
+                    })?,
+                    (None, _) => {
+                        let what = "SignalWire's account needs `api_token_env`";
+                        return Err(self.wrong(account, what.into()));
+                    }
                 };
                 let base = match (base, carrier) {
                     (Some(base), _) => base,
@@ -421,7 +492,7 @@ impl Reader<'_> {
                         return Err(self.wrong(name, what.into()));
                     }
                 };
-                let (account, token) = (account.get_ref().clone(), token.clone());
+                let account = account.get_ref().clone();
                 Ok(Some(Account::Twilio { base, account, token }))
             }
             Carrier::Telnyx => {
@@ -460,6 +531,12 @@ impl Reader<'_> {
         if let Some(calls) = positive(&raw.calls_per_tenant)? {
             limits.calls_per_tenant = calls as usize;
         }
+        if let Some(waiting) = positive(&raw.waiting)? {
+            limits.waiting = waiting as usize;
+        }
+        if let Some(waiting) = positive(&raw.waiting_per_address)? {
+            limits.waiting_per_address = waiting as usize;
+        }
         for (value, limit) in [
             (&raw.max_length_seconds, &mut limits.max_length),
             (&raw.max_silence_seconds, &mut limits.max_silence),
@@ -493,6 +570,10 @@ impl Reader<'_> {
         let bare = url.get_ref().strip_prefix("https://").or(url.get_ref().strip_prefix("http://"));
         match bare {
             Some(host) if !host.is_empty() && !host.contains(['/', '?', '#', ' ', '@']) => {
+                if url.get_ref().starts_with("http://") && !is_local(url.get_ref()) {
+                    let what = "carriers connect by TLS alone: https://";
+                    return Err(self.wrong(&url, what.into()));
+                }
                 Ok(url.into_inner())
             }
             _ => {
@@ -500,6 +581,41 @@ impl Reader<'_> {
                 Err(self.wrong(&url, what.into()))
             }
         }
+    }
+
+    /// The address of a carrier's interface.
+    fn api(&self, url: &Spanned<String>) -> Result<String, ConfigError> {
+        let base = url.get_ref().trim_end_matches('/');
+        let secure = base.starts_with("https://") && base.len() > "https://".len();
+        if secure || (base.starts_with("http://") && is_local(base)) {
+            return Ok(base.to_owned());
+        }
+        Err(self.wrong(url, "no https:// address".into()))
+    }
+
+    /// Refuses what another carrier has: nothing that is written has no effect.
+    fn known_settings(&self, carrier: Carrier, raw: &RawCarrier) -> Result<(), ConfigError> {
+        let signs = matches!(carrier, Carrier::Twilio | Carrier::SignalWire);
+        let telnyx = carrier == Carrier::Telnyx;
+        let settings = [
+            ("auth_token_env", raw.auth_token_env.as_ref().map(Spanned::span), signs),
+            ("shared_key_env", raw.shared_key_env.as_ref().map(Spanned::span), signs),
+            ("account_sid", raw.account_sid.as_ref().map(Spanned::span), signs),
+            ("api_token_env", raw.api_token_env.as_ref().map(Spanned::span), signs),
+            ("public_key", raw.public_key.as_ref().map(Spanned::span), telnyx),
+            ("api_key_env", raw.api_key_env.as_ref().map(Spanned::span), telnyx),
+            ("output", raw.output.as_ref().map(Spanned::span), telnyx),
+            ("byte_order", raw.byte_order.as_ref().map(Spanned::span), telnyx),
+            ("api_url", raw.api_url.as_ref().map(Spanned::span), signs || telnyx),
+            ("control", raw.control.as_ref().map(Spanned::span), carrier == Carrier::Asterisk),
+            ("rate", raw.rate.as_ref().map(Spanned::span), carrier == Carrier::AudioSocket),
+        ];
+        for (name, span, known) in settings {
+            if let Some(span) = span.filter(|_| !known) {
+                return Err(at(self.text, span, format!("{carrier} has no `{name}`")));
+            }
+        }
+        Ok(())
     }
 
     fn secret(&self, name: &Spanned<String>) -> Result<SecretString, ConfigError> {
@@ -516,6 +632,15 @@ impl Reader<'_> {
     pub(super) fn wrong<T>(&self, place: &Spanned<T>, message: String) -> ConfigError {
         at(self.text, place.span(), message)
     }
+}
+
+/// Whether an address is of this machine.
+fn is_local(url: &str) -> bool {
+    let host = url.split_once("://").map_or(url, |(_, host)| host);
+    let host = host.split('/').next().unwrap_or_default();
+    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+    let name = name.trim_start_matches('[').trim_end_matches(']');
+    name == "localhost" || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 fn at(text: &str, span: Range<usize>, message: String) -> ConfigError {
@@ -538,6 +663,8 @@ struct Raw {
     audiosocket_allow: Vec<Spanned<String>>,
     #[serde(default)]
     transfer_allow: Vec<Spanned<String>>,
+    #[serde(default)]
+    numbers: Vec<RawNumber>,
     public_url: Option<Spanned<String>>,
     token_secret_env: Option<Spanned<String>>,
     records: Option<PathBuf>,
@@ -548,6 +675,13 @@ struct Raw {
     outbound: Option<RawOutbound>,
     #[serde(default)]
     agent: AgentConfig,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawNumber {
+    to: Spanned<String>,
+    tenant: String,
 }
 
 #[derive(Default, Deserialize)]
@@ -561,6 +695,8 @@ struct RawLimits {
     start_seconds: Option<Spanned<u64>>,
     answer_seconds: Option<Spanned<u64>>,
     drain_seconds: Option<Spanned<u64>>,
+    waiting: Option<Spanned<u64>>,
+    waiting_per_address: Option<Spanned<u64>>,
 }
 
 #[derive(Deserialize)]
@@ -572,9 +708,11 @@ struct RawCarrier {
     secret_env: Option<Spanned<String>>,
     public_key: Option<Spanned<String>>,
     output: Option<Spanned<String>>,
-    byte_order: Option<Order>,
-    control: Option<Control>,
+    byte_order: Option<Spanned<Order>>,
+    control: Option<Spanned<Control>>,
+    rate: Option<Spanned<u32>>,
     account_sid: Option<Spanned<String>>,
+    api_token_env: Option<Spanned<String>>,
     api_key_env: Option<Spanned<String>>,
     api_url: Option<Spanned<String>>,
 }
@@ -664,6 +802,11 @@ greeting = "Hello."
         assert_eq!(line(("api_key_env = \"TOKEN\"\n", "")).0, 14);
         assert_eq!(line(("L16@16000", "OPUS")).0, 18);
         assert_eq!(line(("[agent]", "[agent")).0, 21);
+        assert_eq!(line(("https://calls", "http://calls")).0, 3);
+        assert_eq!(line(("byte_order = \"little\"", "control = \"json\"")).0, 19);
+        assert_eq!(line(("byte_order = \"little\"", "api_url = \"api.telnyx.com\"")).0, 19);
+        assert_eq!(line(("byte_order = \"little\"", "api_url = \"http://a.com\"")).0, 19);
+        assert_eq!(line(("[limits]", "[[numbers]]\nto = \"1\"\ntenant = \"a\"\n[limits]")).0, 7);
         assert_eq!(read("listen = \"127.0.0.1:1\"").unwrap_err().line, 1);
     }
 
@@ -672,6 +815,10 @@ greeting = "Hello."
         let open = "listen = \"127.0.0.1:1\"\n[carriers.twilio]\nverify = \"none\"\n";
         assert!(read(open).is_ok());
         assert!(read(&open.replace("127.0.0.1", "0.0.0.0")).is_err());
+        // Behind a proxy everybody is on this machine.
+        let proxied = format!("public_url = \"https://calls.example.com\"\n{open}");
+        assert_eq!(read(&proxied).unwrap_err().line, 3);
+        assert!(read(&proxied.replace("calls.example.com", "localhost:8080")).is_ok());
         let unsaid = "listen = \"127.0.0.1:1\"\n[carriers.twilio]\n";
         assert_eq!(read(unsaid).unwrap_err().line, 2);
         let token = "listen = \"127.0.0.1:1\"\n[carriers.twilio]\nverify = \"token\"\n";

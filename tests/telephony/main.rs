@@ -7,7 +7,10 @@
 mod api;
 mod calls;
 mod control;
+mod flood;
 mod guard;
+mod lines;
 mod outbound;
 mod rig;
 mod telnyx;
+mod webhooks;

@@ -63,6 +63,11 @@ impl CallAgent for Scripted {
     }
 }
 
+/// The agent of a rig.
+pub fn scripted(provider: &ScriptedProvider, config: &BridgeConfig) -> impl CallAgent + use<> {
+    Scripted(provider.clone(), config.agent.clone())
+}
+
 /// A secret for tokens, in tests only.
 pub const SECRET: &str = "a secret of some length";
 
@@ -74,7 +79,7 @@ impl Rig {
         let config = BridgeConfig::from_toml(&text, |_| Some(SECRET.to_owned())).unwrap();
         let provider = ScriptedProvider::default();
         let (recorded, records) = mpsc::unbounded_channel();
-        let agent = Scripted(provider.clone(), config.agent.clone());
+        let agent = scripted(&provider, &config);
         let accounts: Vec<_> = config
             .carriers
             .iter()

@@ -2,6 +2,7 @@
 
 use std::{
     env, fs,
+    io::Write,
     net::TcpListener,
     path::Path,
     sync::Arc,
@@ -47,12 +48,16 @@ const INSTRUCTIONS: &str = "You answer telephone calls. Speak in one or two shor
 
 /// Answers calls, or looks whether it could.
 pub fn run(arguments: BridgeArguments) -> Result<(), Failure> {
-    let config = read(&arguments.config)?;
+    let (config, text) = read(&arguments.config)?;
     match arguments.command {
         Some(BridgeCommand::Token(token)) => print_token(&config, token),
-        Some(BridgeCommand::Check) => check(&config),
+        Some(BridgeCommand::Check) => check(&config, &text),
         Some(BridgeCommand::Call(call)) => run_to_end(dial(config, call)),
-        None => run_to_end(serve(config)),
+        None => {
+            let agent = known_provider(&config.agent);
+            agent.map_err(|why| Failure::usage(placed(&text, "provider", &why)))?;
+            run_to_end(serve(config))
+        }
     }
 }
 
@@ -94,12 +99,26 @@ async fn dial(config: BridgeConfig, arguments: CallArguments) -> Result<(), Fail
     Ok(())
 }
 
-fn read(path: &Path) -> Result<BridgeConfig, Failure> {
+/// The configuration, and its text.
+fn read(path: &Path) -> Result<(BridgeConfig, String), Failure> {
     let name = path.display();
     let text =
         fs::read_to_string(path).map_err(|error| Failure::usage(format!("{name}: {error}")))?;
-    BridgeConfig::from_toml(&text, |variable| env::var(variable).ok())
-        .map_err(|error| Failure::usage(format!("{name}: {error}")))
+    let config = BridgeConfig::from_toml(&text, |variable| env::var(variable).ok())
+        .map_err(|error| Failure::usage(format!("{name}: {error}")))?;
+    Ok((config, text))
+}
+
+/// What is wrong with a setting, with its line where it is written.
+fn placed(text: &str, setting: &str, why: &str) -> String {
+    let is_here = |line: &str| {
+        let rest = line.trim_start().strip_prefix(setting);
+        rest.is_some_and(|rest| rest.trim_start().starts_with('='))
+    };
+    match text.lines().position(is_here) {
+        Some(index) => format!("line {}: {why}", index + 1),
+        None => why.to_owned(),
+    }
 }
 
 async fn serve(config: BridgeConfig) -> Result<(), Failure> {
@@ -108,7 +127,8 @@ async fn serve(config: BridgeConfig) -> Result<(), Failure> {
     let bridge = Bridge::new(config, agent).on_record(|record| {
         // One line for each call, for those who watch.
         if let Ok(line) = serde_json::to_string(record) {
-            println!("{line}");
+            // Where nobody watches any more, the file of records has it.
+            let _ = writeln!(std::io::stdout().lock(), "{line}");
         }
     });
     let bridge = match accounts {
@@ -151,7 +171,7 @@ fn print_token(config: &BridgeConfig, arguments: TokenArguments) -> Result<(), F
     Ok(())
 }
 
-fn check(config: &BridgeConfig) -> Result<(), Failure> {
+fn check(config: &BridgeConfig, text: &str) -> Result<(), Failure> {
     let mut wrong = 0;
     let mut tell = |what: &str, result: Result<String, String>| match result {
         Ok(how) => println!("ok      {what}: {how}"),
@@ -177,7 +197,15 @@ fn check(config: &BridgeConfig) -> Result<(), Failure> {
         tell(carrier.name(), Ok(format!("{address}, verified by {:?}", how.verify)));
     }
     let agent = &config.agent;
-    tell("agent", known_provider(agent));
+    tell("agent", known_provider(agent).map_err(|why| placed(text, "provider", &why)));
+    if let Some(models) = &agent.models
+        && agent.provider == "offline"
+    {
+        let there = models.is_dir();
+        let name = models.display().to_string();
+        let why = || placed(text, "models", &format!("{name} is no folder"));
+        tell("models", if there { Ok(name.clone()) } else { Err(why()) });
+    }
     for (what, path) in [("tools", &agent.tools), ("policy", &agent.policy)] {
         let Some(path) = path else { continue };
         let result = if what == "tools" {
@@ -185,12 +213,15 @@ fn check(config: &BridgeConfig) -> Result<(), Failure> {
         } else {
             PolicyFile::load(path).map(drop).map_err(|error| error.to_string())
         };
+        let result = result.map_err(|why| placed(text, what, &why));
         tell(what, result.map(|()| path.display().to_string()));
     }
     if let Some(path) = &config.records {
         let file = fs::OpenOptions::new().append(true).create(true).open(path);
         let name = path.display().to_string();
-        tell("records", file.map(|_| name).map_err(|error| format!("{}: {error}", path.display())));
+        let file =
+            file.map_err(|error| placed(text, "records", &format!("{}: {error}", path.display())));
+        tell("records", file.map(|_| name));
     }
     if wrong == 0 { Ok(()) } else { Err(Failure::Told) }
 }
@@ -243,7 +274,7 @@ impl Agent {
         };
         let books =
             BookArguments { receipts: config.receipts.clone(), limits: config.limits.clone() };
-        let definitions = definitions(tools.as_ref())?;
+        let definitions = definitions(&config, tools.as_ref())?;
         let policy = policy.for_tools(&definitions).map_err(Failure::usage)?;
         let policy = toolbox::host(&policy, "the bridge's policy", &books)?;
         Ok(Self { config, provider, key, tools, policy })
@@ -252,7 +283,7 @@ impl Agent {
     /// The tools of one call.
     fn registry(&self, call: &IncomingCall) -> Result<ToolRegistry, AnswerError> {
         let failed = |error: RegistryError| AnswerError(error.to_string());
-        let registry = shared_tools(self.tools.as_ref()).map_err(failed)?;
+        let registry = shared_tools(&self.config, self.tools.as_ref()).map_err(failed)?;
         for tool in call_tools(&call.control) {
             registry.register_shared(tool).map_err(failed)?;
         }
@@ -304,12 +335,18 @@ impl CallAgent for Agent {
 }
 
 /// The tools that all calls have.
-fn shared_tools(file: Option<&ToolFile>) -> Result<ToolRegistry, RegistryError> {
+fn shared_tools(
+    config: &AgentConfig,
+    file: Option<&ToolFile>,
+) -> Result<ToolRegistry, RegistryError> {
     let registry = ToolRegistry::new();
-    registry.register(clock())?;
-    registry.register(today())?;
-    registry.register(convert_units())?;
-    registry.register(Transfers::new().tool())?;
+    // A caller is not told of money that never moves, unless that is what is to be shown.
+    if config.demo_tools || (config.provider == "offline" && file.is_none()) {
+        registry.register(clock())?;
+        registry.register(today())?;
+        registry.register(convert_units())?;
+        registry.register(Transfers::new().tool())?;
+    }
     for tool in file.iter().flat_map(|file| &file.tools) {
         registry.register(tool.clone())?;
     }
@@ -317,9 +354,12 @@ fn shared_tools(file: Option<&ToolFile>) -> Result<ToolRegistry, RegistryError> 
 }
 
 /// What a policy can be about: those, and the tools that act on a call, which only a call has.
-fn definitions(file: Option<&ToolFile>) -> Result<Vec<ToolDefinition>, Failure> {
+fn definitions(
+    config: &AgentConfig,
+    file: Option<&ToolFile>,
+) -> Result<Vec<ToolDefinition>, Failure> {
     let text = |name: &str| json!({"required": [name], "properties": {name: {"type": "string"}}});
-    let mut definitions = shared_tools(file).map_err(Failure::usage)?.definitions();
+    let mut definitions = shared_tools(config, file).map_err(Failure::usage)?.definitions();
     for (name, arguments) in [
         ("hang_up", json!({"properties": {}})),
         (

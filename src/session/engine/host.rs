@@ -62,6 +62,12 @@ impl Engine {
                 self.times.barge_in.reset();
                 self.interrupt(true);
             }
+            HostCommand::CutIn => {
+                if self.replies.protected().is_none() {
+                    self.times.barge_in.reset();
+                    self.interrupt(true);
+                }
+            }
             HostCommand::Say { text, options, request } => {
                 self.want_host(Wanted::Say(text), options, request);
             }

@@ -112,6 +112,8 @@ pub(crate) enum HostCommand {
     ActivityStart,
     ActivityEnd,
     Interrupt,
+    /// As the user's voice does: what is protected goes on.
+    CutIn,
     Say {
         text: String,
         options: SayOptions,

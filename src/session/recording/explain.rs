@@ -319,7 +319,7 @@ impl Story {
                 self.user_is_done();
             }
             HostCommand::Text(_) => self.user_is_done(),
-            HostCommand::Interrupt => self.cause = Cause::HostStopped,
+            HostCommand::Interrupt | HostCommand::CutIn => self.cause = Cause::HostStopped,
             _ => {}
         }
     }

@@ -15,8 +15,8 @@ use antiphon_agent::Caller;
 use antiphon_audio::AudioFrame;
 use antiphon_live::{Frame, SocketError};
 use tokio::{
-    sync::{mpsc, oneshot},
-    time::{sleep_until, timeout},
+    sync::mpsc,
+    time::{sleep_until, timeout, timeout_at},
 };
 
 use self::{
@@ -26,9 +26,11 @@ use self::{
 use super::{
     Answer, CallControl, CallEnd, CallRecord, IncomingCall,
     control::Command,
+    keys::{KeyPad, KeySettings},
     link::Link,
     news::{Back, News},
-    office::{Admission, Admitted, Office},
+    office::{Admission, Admitted, Office, Waiting},
+    record::Recorded,
     voice::{Voice, voice},
 };
 use crate::{
@@ -36,11 +38,11 @@ use crate::{
         AgentSession, EndReason, EventKind, EventStream, SayOptions, SessionEvent, SessionState,
     },
     telephony::{
-        config::{Keys, Verify},
+        config::Verify,
         dialect::{
             CallStart, Capabilities, Carrier, CarrierEvent, ControlBy, Dialect, DialectError, Heard,
         },
-        media::{Collected, DigitCollector, DigitRules, Greeted, Intake, Playout, Send},
+        media::{Greeted, Intake, Playout, Send},
         token::Claims,
     },
 };
@@ -55,6 +57,12 @@ const GOODBYE: Duration = Duration::from_secs(2);
 const HANG_UP: Duration = Duration::from_secs(8);
 /// A goodbye that was asked for is waited for so long at most.
 const ENDING: Duration = Duration::from_secs(30);
+/// Of a longer one that is still being heard, so much.
+const LONGEST_ENDING: Duration = Duration::from_secs(180);
+/// Whoever says nothing for so long after the socket stands may have a silent caller.
+const SILENT_START: Duration = Duration::from_millis(300);
+/// Of what comes before a call is answered so many messages are kept.
+const EARLY: usize = 256;
 /// When nobody has said anything for so long after the hang-up was asked for, nobody will.
 const QUIET: Duration = Duration::from_millis(1_500);
 /// Beyond its longest time, in which the agent takes leave, a call is given so much.
@@ -70,6 +78,10 @@ pub(super) struct Call {
     pub(super) token: Option<String>,
     /// The call that it has shown to be the stream of, until that was hung up.
     pub(super) line: Option<String>,
+    /// What the address of the upgrade said beside the token.
+    pub(super) parameters: Vec<(String, String)>,
+    /// Its place among the streams that have not started.
+    pub(super) waiting: Option<Waiting>,
 }
 
 /// What a stream begins.
@@ -84,13 +96,16 @@ impl Call {
     /// Holds the call, from its first frame to its record.
     pub(super) async fn run(mut self) {
         let began = tokio::time::Instant::now();
-        let mut record = CallRecord::new(self.dialect.carrier());
+        let mut record = Recorded::new(&self.office, self.dialect.carrier());
+        // Whoever has shown something with the upgrade has a call; others have one by its start.
+        record.authorised = !self.verify.token() || self.token.is_some();
         let end = match self.start(&mut record).await {
             Ok(Begun::Call(start, early, admission)) => {
                 self.hold(*start, early, admission, &mut record).await
             }
             Ok(Begun::Back { start, early, named }) => {
                 let Self { office, link, dialect, .. } = self;
+                let record = record.taken();
                 let back = Back { link, dialect, start: *start, early };
                 return office.passed_on(back, named, record, began.elapsed()).await;
             }
@@ -101,28 +116,38 @@ impl Call {
         }
         let (code, words) = (end.close_code(), end.words());
         record.ended(end, began.elapsed());
+        self.office.record(record.taken());
         self.link.close(code, words).await;
-        self.office.record(record);
     }
 
     /// Waits until the carrier has said what call it is, and whether it may be one.
     async fn start(&mut self, record: &mut CallRecord) -> Result<Begun, CallEnd> {
-        let until = tokio::time::Instant::now() + self.office.limits().start;
+        let began = tokio::time::Instant::now();
+        let until = began + self.office.limits().start;
+        let mut silent_at = Some(began + SILENT_START);
         let mut heard = Heard::default();
+        let office = self.office.clone();
         loop {
-            let frame = tokio::select! {
-                frame = self.link.recv() => frame,
+            tokio::select! {
+                frame = self.link.recv() => self.dialect.parse(&frame_of(frame)?, &mut heard)?,
+                () = sleep_until(silent_at.unwrap_or(until)), if silent_at.is_some() => {
+                    silent_at = None;
+                    self.dialect.quiet(&mut heard);
+                }
                 () = sleep_until(until) => return Err(CallEnd::NeverStarted),
-            };
-            self.dialect.parse(&frame_of(frame)?, &mut heard)?;
+                () = office.drained() => return Err(CallEnd::Drained),
+            }
             self.link.send(&mut heard.frames).await.map_err(lost)?;
             let mut events = std::mem::take(&mut heard.events).into_iter();
             while let Some(event) = events.next() {
                 match event {
                     CarrierEvent::Started(mut start) => {
+                        self.complete(&mut start);
                         self.name(&mut start);
                         record.started(&start);
                         let claims = self.check(&start)?;
+                        record.authorised = true;
+                        self.waiting = None;
                         self.line = Some(start.call_id.clone());
                         record.tenant.clone_from(&claims.tenant);
                         let named = claims.call.is_some();
@@ -143,6 +168,19 @@ impl Call {
         }
     }
 
+    /// What the address said belongs to the call too (Asterisk's `v(...)` comes there).
+    fn complete(&mut self, start: &mut CallStart) {
+        for (name, value) in self.parameters.drain(..) {
+            match &*name {
+                "from" => start.from = start.from.take().or(Some(value)),
+                "to" => start.to = start.to.take().or(Some(value)),
+                _ => {
+                    start.parameters.entry(name).or_insert(value);
+                }
+            }
+        }
+    }
+
     /// Asterisk names each WebSocket anew: the dialplan may say by `v(call=...)` which call it is.
     fn name(&self, start: &mut CallStart) {
         if self.dialect.carrier() == Carrier::Asterisk
@@ -153,11 +191,19 @@ impl Call {
     }
 
     fn check(&mut self, start: &CallStart) -> Result<Claims, CallEnd> {
-        if !self.verify.token() {
-            return Ok(Claims::default());
+        let unauthorized = |detail: String| CallEnd::Unauthorized { detail };
+        let carrier = self.dialect.carrier();
+        if let Some(account) = self.office.account_of(carrier)
+            && start.account_id.as_deref().is_some_and(|told| told != account)
+        {
+            return Err(unauthorized("another account".into()));
         }
         let token = self.token.take().or_else(|| start.parameters.get("token").cloned());
-        let unauthorized = |detail: String| CallEnd::Unauthorized { detail };
+        if !self.verify.token() {
+            // One that is shown all the same says whose call it is.
+            let shown = token.and_then(|token| self.office.take_token(&token, &start.call_id).ok());
+            return Ok(shown.unwrap_or_else(|| self.office.claims_of(start)));
+        }
         let token = token.ok_or_else(|| unauthorized("no token".into()))?;
         self.office
             .take_token(&token, &start.call_id)
@@ -168,7 +214,7 @@ impl Call {
     async fn hold(
         &mut self,
         start: CallStart,
-        early: Vec<CarrierEvent>,
+        mut early: Vec<CarrierEvent>,
         mut admission: Admission,
         record: &mut CallRecord,
     ) -> CallEnd {
@@ -184,14 +230,26 @@ impl Call {
             agent: admission.claims.agent.clone(),
             control,
         };
-        let limits = self.office.limits();
-        let answered = timeout(limits.answer, self.office.agent().answer(&call)).await;
+        let office = self.office.clone();
+        let answer_until = tokio::time::Instant::now() + office.limits().answer;
+        let answered = tokio::select! {
+            biased;
+            end = self.listen(&mut early) => return end,
+            () = office.drained() => return CallEnd::Drained,
+            answered = timeout_at(answer_until, office.agent().answer(&call)) => answered,
+        };
         let answer = match answered {
             Ok(Ok(answer)) => answer,
             Ok(Err(error)) => return CallEnd::NoAnswer { detail: error.to_string() },
             Err(_) => return CallEnd::NoAnswer { detail: "the agent took too long".into() },
         };
-        let Answer { builder, config, idle, mut limits, keys, keys_interrupt, .. } = answer;
+        let Answer { builder, config, idle, mut limits, .. } = answer;
+        let keys = KeyPad::new(KeySettings {
+            keys: answer.keys,
+            interrupt: answer.keys_interrupt,
+            secret: answer.keys_secret,
+            between: answer.keys_between,
+        });
         let mut options = SayOptions::new();
         options.protected = answer.protect_greeting;
         let greeting = answer.greeting.map(|text| (text, options));
@@ -217,15 +275,13 @@ impl Call {
             commands,
             held: VecDeque::new(),
             running: false,
-            collector: None,
-            told_keys: None,
             keys,
-            keys_interrupt,
             ending: None,
             greeting,
             screening: None,
             greeted: None,
             line,
+            answer_until,
             media_at: now,
             began: now,
             sends: Vec::new(),
@@ -244,6 +300,33 @@ impl Call {
         tokio::join!(hang_up, conversation.finish());
         drop(admission);
         end
+    }
+
+    /// Reads what comes before the call is answered, until it is over.
+    async fn listen(&mut self, early: &mut Vec<CarrierEvent>) -> CallEnd {
+        let mut heard = Heard::default();
+        loop {
+            let parsed = match frame_of(self.link.recv().await) {
+                Ok(frame) => self.dialect.parse(&frame, &mut heard),
+                Err(end) => return end,
+            };
+            for event in heard.events.drain(..) {
+                if matches!(event, CarrierEvent::Stopped { .. }) {
+                    return CallEnd::CallerHungUp;
+                }
+                // The newest is worth more.
+                if early.len() >= EARLY {
+                    early.remove(0);
+                }
+                early.push(event);
+            }
+            if let Err(error) = parsed {
+                return error.into();
+            }
+            if let Err(error) = self.link.send(&mut heard.frames).await {
+                return lost(error);
+            }
+        }
     }
 
     /// Ends the call as the carrier has it, once.
@@ -292,12 +375,7 @@ struct Conversation<'a> {
     /// The caller's audio before the session runs.
     held: VecDeque<AudioFrame>,
     running: bool,
-    /// A tool waits for a field of keys.
-    collector: Option<(DigitCollector, oneshot::Sender<Collected>)>,
-    /// Keys that the model will be told of.
-    told_keys: Option<DigitCollector>,
-    keys: Keys,
-    keys_interrupt: bool,
+    keys: KeyPad,
     ending: Option<Ending>,
     /// What the agent says first, until it has.
     greeting: Option<(String, SayOptions)>,
@@ -305,6 +383,8 @@ struct Conversation<'a> {
     screening: Option<Screening>,
     greeted: Option<Greeted>,
     line: Line,
+    /// The provider must have answered by then.
+    answer_until: tokio::time::Instant,
     media_at: Instant,
     began: Instant,
     /// Kept for their memory.
@@ -316,6 +396,8 @@ struct Conversation<'a> {
 /// The call ends once the goodbye was heard.
 struct Ending {
     until: Instant,
+    /// However long the goodbye is.
+    last: Instant,
     quiet_since: Option<Instant>,
 }
 
@@ -347,7 +429,7 @@ impl Conversation<'_> {
         }
         let mut starting = pin!(starting);
         let mut is_starting = true;
-        let answer_until = tokio::time::Instant::now() + self.office.limits().answer;
+        let answer_until = self.answer_until;
         let office = self.office.clone();
         let drained = office.drained();
         let mut drained = pin!(drained);
@@ -449,8 +531,11 @@ impl Conversation<'_> {
         }
         link.send(&mut self.out).await.map_err(lost)?;
         self.intake.handle_timeout(now);
-        self.forward();
-        self.settle_keys(now);
+        self.forward(now);
+        let asking = !self.voice.is_idle() || self.session.state() == SessionState::Speaking;
+        if let Some(told) = self.keys.settle(asking, now) {
+            let _ = self.session.send_text(told);
+        }
         let line = self.step_line(link, dialect, now).await?;
         let office = self.office.clone();
         let limits = office.limits();
@@ -464,16 +549,21 @@ impl Conversation<'_> {
         }
         let ending = self.is_over(now)?;
         let no_media = sends.then(|| self.media_at + limits.no_media);
-        let keys = self.collector.as_ref().and_then(|(collector, _)| collector.next_deadline());
-        let told = self.told_keys.as_ref().and_then(DigitCollector::next_deadline);
-        let all = [voice_due, self.intake.next_deadline(), no_media, keys, told, ending, line];
+        let keys = self.keys.next_deadline();
+        let all = [voice_due, self.intake.next_deadline(), no_media, keys, ending, line];
         Ok(all.into_iter().flatten().min().map_or(longest, |due| due.min(longest)))
     }
 
     /// Whether the goodbye was heard; else when to look again.
     fn is_over(&mut self, now: Instant) -> Result<Option<Instant>, CallEnd> {
-        let quiet = self.voice.is_idle() && self.session.state() == SessionState::Listening;
+        let silent = self.voice.is_idle();
+        let quiet = silent && self.session.state() == SessionState::Listening;
+        let ends_at = self.voice.ends_at().filter(|_| !silent);
         let Some(ending) = &mut self.ending else { return Ok(None) };
+        if let Some(ends_at) = ends_at {
+            // A long goodbye is heard to its end.
+            ending.until = ending.until.max(ends_at + GOODBYE).min(ending.last);
+        }
         if !quiet {
             ending.quiet_since = None;
             // The session tells when it changes; a goodbye has its longest time.
@@ -489,9 +579,11 @@ impl Conversation<'_> {
     }
 
     /// Gives the session what the caller said.
-    fn forward(&mut self) {
+    fn forward(&mut self, now: Instant) {
         while let Some(mut segment) = self.intake.pop() {
-            if self.screen(&segment.audio) || !self.line.is_heard() {
+            // Tones and figures of a secret are for nobody.
+            let silent = !self.line.is_heard() || self.keys.is_secret(now);
+            if self.screen(&segment.audio) || silent {
                 segment.audio = segment.audio.silenced();
             }
             if self.running {
@@ -514,10 +606,16 @@ impl Conversation<'_> {
             CarrierEvent::Media(media) => {
                 self.media_at = now;
                 self.intake.push(media, now);
-                self.forward();
+                self.forward(now);
             }
             CarrierEvent::Mark { name } => self.voice.marked(&name, now),
-            CarrierEvent::Digit { digit, .. } => self.digit(digit, now),
+            CarrierEvent::Digit { digit, .. } => {
+                self.record.keys += 1;
+                if self.keys.press(digit, now) {
+                    // What is protected is heard to its end, whatever is pressed.
+                    let _ = self.session.cut_in();
+                }
+            }
             CarrierEvent::Flow { open } => self.voice.set_open(open),
             CarrierEvent::Stopped { .. } => return Err(CallEnd::CallerHungUp),
             CarrierEvent::Error { code, message } => {
@@ -534,51 +632,6 @@ impl Conversation<'_> {
             | CarrierEvent::Connected { .. } => {}
         }
         Ok(())
-    }
-
-    fn digit(&mut self, digit: char, now: Instant) {
-        self.record.keys += 1;
-        if let Some((collector, _)) = &mut self.collector {
-            collector.press(digit, now);
-        } else if self.keys == Keys::Tell {
-            let first = self.told_keys.is_none();
-            let new = || DigitCollector::new(DigitRules::default(), now);
-            self.told_keys.get_or_insert_with(new).press(digit, now);
-            if !first || !self.keys_interrupt {
-                return;
-            }
-        } else if !self.keys_interrupt {
-            return;
-        }
-        if self.keys_interrupt {
-            let _ = self.session.interrupt();
-        }
-        self.settle_keys(now);
-    }
-
-    /// Hands over fields of keys that are complete.
-    fn settle_keys(&mut self, now: Instant) {
-        if let Some((collector, _)) = &mut self.collector {
-            collector.handle_timeout(now);
-        }
-        let field = self.collector.as_ref().and_then(|(collector, _)| collector.collected());
-        if let Some(field) = field
-            && let Some((_, done)) = self.collector.take()
-        {
-            // The tool may have been cancelled.
-            let _ = done.send(field);
-        }
-        if let Some(collector) = &mut self.told_keys {
-            collector.handle_timeout(now);
-            if let Some(field) = collector.collected() {
-                self.told_keys = None;
-                let keys: Vec<String> = field.digits.chars().map(String::from).collect();
-                if !keys.is_empty() {
-                    let _ =
-                        self.session.send_text(format!("I pressed the keys {}.", keys.join(" ")));
-                }
-            }
-        }
     }
 
     fn event(&mut self, event: &SessionEvent) -> Option<CallEnd> {
@@ -610,16 +663,12 @@ impl Conversation<'_> {
         match command {
             Command::HangUp { when_heard: false } => return Some(CallEnd::AgentHungUp),
             Command::HangUp { when_heard: true } => {
-                let until = now + ENDING;
-                self.ending.get_or_insert(Ending { until, quiet_since: None });
+                let (until, last) = (now + ENDING, now + LONGEST_ENDING);
+                self.ending.get_or_insert(Ending { until, last, quiet_since: None });
             }
             Command::Transfer { to, done } => self.hand_on(to, done, now),
             Command::SendDigits { digits, done } => self.press_keys(&digits, done, dialect),
-            Command::Collect { rules, done } => {
-                // Keys that were pressed ahead of the question belong to it.
-                self.told_keys = None;
-                self.collector = Some((DigitCollector::new(rules, now), done));
-            }
+            Command::Collect { rules, done } => self.keys.collect(rules, done, now),
             Command::Hold { time } => self.hold(time, now),
             Command::Mute { on } => self.mute(on),
         }
@@ -653,15 +702,22 @@ impl Conversation<'_> {
 /// claim, and nobody may do anything because of it. Whoever withholds it is nobody: not somebody else with
 /// each call, for whom limits would begin anew.
 fn caller(call: &IncomingCall) -> Caller {
-    let id = call.start.from.as_deref().unwrap_or_default();
-    let mut caller = Caller::new(id)
+    let start = &call.start;
+    let mut caller = Caller::new(start.from.as_deref().unwrap_or_default())
         .claim("carrier", call.carrier.name())
-        .claim("call_id", call.start.call_id.as_str());
-    if let Some(from) = &call.start.from {
-        caller = caller.claim("from", from.as_str());
+        .claim("call_id", start.call_id.as_str())
+        .claim("stream_id", start.stream_id.as_str());
+    let told = [("from", &start.from), ("to", &start.to), ("account_id", &start.account_id)];
+    for (name, value) in told {
+        if let Some(value) = value {
+            caller = caller.claim(name, value.as_str());
+        }
     }
-    if let Some(to) = &call.start.to {
-        caller = caller.claim("to", to.as_str());
+    for (name, value) in &start.parameters {
+        // A token opens nothing any more, and is nobody's business all the same.
+        if !matches!(&**name, "token" | "from" | "to") {
+            caller = caller.claim(format!("parameter.{name}"), value.as_str());
+        }
     }
     if let Some(tenant) = &call.tenant {
         caller = caller.scope(tenant.as_str());

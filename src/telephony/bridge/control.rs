@@ -7,6 +7,7 @@ use antiphon_types::JsonObject;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 
+use super::keys::FieldDone;
 use crate::telephony::{
     dialect::{DialectError, is_digit},
     media::{CollectEnd, Collected, DigitRules},
@@ -51,7 +52,7 @@ pub(super) enum Command {
     },
     Collect {
         rules: DigitRules,
-        done: oneshot::Sender<Collected>,
+        done: FieldDone,
     },
     /// The caller hears nothing, and is not heard, for so long at most.
     Hold {
@@ -86,6 +87,9 @@ pub enum ControlError {
     /// The caller spoke before it was done.
     #[error("the caller spoke before it was done")]
     Interrupted,
+    /// Another field of keys is waited for in its place.
+    #[error("another field is waited for")]
+    Replaced,
     /// It took too long.
     #[error("the carrier did not answer in time")]
     TimedOut,
@@ -142,7 +146,7 @@ impl CallControl {
     pub async fn collect_digits(&self, rules: DigitRules) -> Result<Collected, ControlError> {
         let (done, outcome) = oneshot::channel();
         self.send(Command::Collect { rules, done }).await?;
-        outcome.await.map_err(|_| ControlError::Over)
+        outcome.await.map_err(|_| ControlError::Over)?
     }
 
     /// Puts the caller on hold: he hears nothing and is not heard, for so long at most. What the agent
@@ -293,6 +297,22 @@ fn collect_keys(control: CallControl) -> FuncTool {
         "properties": {
             "most": { "type": "integer", "minimum": 1, "maximum": 64 },
             "least": { "type": "integer", "minimum": 1, "maximum": 64 },
+            "terminator": {
+                "type": "string", "enum": ["#", "*", "none"],
+                "description": "the key that ends the number; the hash key where it is not said"
+            },
+            "first_seconds": {
+                "type": "integer", "minimum": 1, "maximum": 60,
+                "description": "how long the first key is waited for, once you have spoken"
+            },
+            "between_seconds": {
+                "type": "integer", "minimum": 1, "maximum": 30,
+                "description": "how long each further key is waited for"
+            },
+            "interrupt": {
+                "type": "boolean",
+                "description": "whether the first key stops your speech"
+            },
             "secret": {
                 "type": "boolean",
                 "description": "You are given a name for the keys in place of them."
@@ -302,7 +322,7 @@ fn collect_keys(control: CallControl) -> FuncTool {
     });
     let what = "Waits for the caller to key in a number on the telephone, ended by the hash key. Ask \
         for it first.";
-    let limits = ToolLimits::default().timeout(Duration::from_secs(120));
+    let limits = ToolLimits::default().timeout(Duration::from_secs(300));
     FuncTool::new("collect_keys", what, schema, move |cx, args| {
         let control = control.clone();
         async move {
@@ -314,13 +334,24 @@ fn collect_keys(control: CallControl) -> FuncTool {
             if let Some(least) = number("least") {
                 rules.least = least as usize;
             }
+            if let Some(key) = args.get("terminator").and_then(Value::as_str) {
+                rules.terminator = key.chars().next().filter(|key| is_digit(*key));
+            }
+            if let Some(seconds) = number("first_seconds") {
+                rules.first = Duration::from_secs(seconds);
+            }
+            if let Some(seconds) = number("between_seconds") {
+                rules.between = Duration::from_secs(seconds);
+            }
+            rules.interrupts = args.get("interrupt").and_then(Value::as_bool);
+            rules.secret = args.get("secret").and_then(Value::as_bool) == Some(true);
             let field = control.collect_digits(rules).await.map_err(failed)?;
             let end = json!(field.end);
             if field.end == CollectEnd::TooShort {
                 return Ok(object(json!({ "status": "nothing was keyed in", "end": end })));
             }
             let count = field.digits.len();
-            if args.get("secret").and_then(Value::as_bool) != Some(true) {
+            if !field.secret {
                 return Ok(object(json!({ "keys": field.digits, "end": end })));
             }
             // The keys stay here: other tools find them in the session's memory by this name.

@@ -7,6 +7,7 @@
 
 mod call;
 mod control;
+mod keys;
 mod link;
 mod news;
 mod office;
@@ -14,23 +15,36 @@ mod record;
 mod transfer;
 mod voice;
 
-use std::{future::Future, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    io,
+    net::{IpAddr, SocketAddr},
+    pin::pin,
+    sync::Arc,
+    time::Duration,
+};
 
 use antiphon_live::{
     LiveConfig, Transport,
     acceptor::{Accepted, Acceptor, AcceptorOptions, Listener, Request},
 };
 use async_trait::async_trait;
-use tokio::{net::TcpListener, sync::mpsc, task::JoinSet, time::timeout};
+use socket2::{SockRef, TcpKeepalive};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::mpsc,
+    task::JoinSet,
+    time::timeout,
+};
 
 use self::{
     call::Call,
     link::Link,
-    office::{Office, OnRecord},
+    office::{Office, OnRecord, Waiting},
 };
 use super::{
     config::{AgentConfig, BridgeConfig, Keys, Verify},
-    dialect::{CallStart, Carrier, DialectError, DialectOptions, dialect},
+    dialect::{CallStart, Carrier, DialectError, dialect},
     outbound::OnMachine,
     rest::StreamOrder,
     token::TokenError,
@@ -44,10 +58,17 @@ pub use self::{
     record::{CallEnd, CallRecord},
 };
 
-/// Calls whose sockets are open, beside those that are answered.
-const MAX_SOCKETS: usize = 4_096;
-/// After its time a call has so long to end.
-const LAST: Duration = Duration::from_secs(10);
+/// Connections whose handshake goes on, at most.
+const MAX_HANDSHAKES: usize = 4_096;
+/// After its time a call has so long to end: longer than hanging up, and its session, take.
+const LAST: Duration = Duration::from_secs(20);
+/// A peer that is gone is noticed after so long, also where nothing has to be sent.
+const PROBE_AFTER: Duration = Duration::from_secs(10);
+const PROBE_EVERY: Duration = Duration::from_secs(5);
+const DEAD_AFTER: Duration = Duration::from_secs(20);
+/// What an upgrade's address may say of a call: so many parameters, of so many bytes each.
+const MAX_PARAMETERS: usize = 32;
+const MAX_PARAMETER: usize = 512;
 
 /// Who answers calls.
 #[async_trait]
@@ -99,8 +120,12 @@ pub struct Answer {
     pub protect_greeting: Option<UserAudio>,
     /// What becomes of keys that no tool waits for.
     pub keys: Keys,
-    /// Keys stop its speech.
+    /// Keys stop its speech, unless it is protected.
     pub keys_interrupt: bool,
+    /// No key is told to the model, and each field that a tool waits for is secret.
+    pub keys_secret: bool,
+    /// The model is told of keys when no further one came for so long.
+    pub keys_between: Duration,
 }
 
 impl Answer {
@@ -115,6 +140,8 @@ impl Answer {
             protect_greeting: None,
             keys: Keys::default(),
             keys_interrupt: true,
+            keys_secret: false,
+            keys_between: Duration::from_millis(1_500),
         }
     }
 
@@ -130,6 +157,8 @@ impl Answer {
         self.protect_greeting = agent.greeting_protected.then_some(UserAudio::Drop);
         self.keys = agent.keys;
         self.keys_interrupt = agent.keys_interrupt;
+        self.keys_secret = agent.keys_secret;
+        self.keys_between = Duration::from_millis(agent.keys_between_ms.clamp(200, 30_000));
         self
     }
 }
@@ -223,17 +252,20 @@ impl Bridge {
         self
     }
 
+    /// A bridge without ports of its own: a host that serves HTTP itself gives it the connections for
+    /// `/telephony/`, and those of AudioSocket, by the handle.
+    pub fn open(self) -> Result<BridgeHandle, BridgeError> {
+        let office = Office::new(self.config, self.agent, self.carriers, self.on_record)?;
+        Ok(BridgeHandle(Arc::new(office)))
+    }
+
     /// Takes the addresses.
     pub async fn bind(self) -> Result<BoundBridge, BridgeError> {
         let bind = |address: SocketAddr| {
             move |error: io::Error| BridgeError::Bind { address, message: error.to_string() }
         };
-        let mut options = AcceptorOptions::default();
-        options.max_message = 128 * 1024;
-        options.max_connections = MAX_SOCKETS;
-        options.write_timeout = Duration::from_secs(5);
         let listen = self.config.listen;
-        let web = Listener::bind(listen, Acceptor::new(options)).await.map_err(bind(listen))?;
+        let web = Listener::bind(listen, acceptor()).await.map_err(bind(listen))?;
         let tcp = match self.config.audiosocket {
             Some(address) => Some(TcpListener::bind(address).await.map_err(bind(address))?),
             None => None,
@@ -258,6 +290,44 @@ impl BridgeHandle {
     /// Counters so far.
     pub fn stats(&self) -> BridgeStats {
         self.0.stats()
+    }
+
+    /// Serves a connection over which HTTP is spoken: answers its request, or holds the call of the
+    /// WebSocket that it becomes. Returns when that is over.
+    pub async fn serve(&self, stream: Box<dyn Transport>) {
+        let office = self.0.clone();
+        let gate = {
+            let office = office.clone();
+            move |request: &Request| office.gate(request)
+        };
+        match acceptor().accept(stream, &gate).await {
+            Ok(Some(accepted)) => {
+                if let Some(waiting) = office.wait(None)
+                    && let Some(call) = call_of(office, accepted, waiting)
+                {
+                    call.run().await;
+                }
+            }
+            Ok(None) => {}
+            Err(error) => tracing::debug!(%error, "not upgraded"),
+        }
+    }
+
+    /// Holds the call of a connection over which AudioSocket is spoken. Returns when it is over.
+    pub async fn serve_audiosocket(&self, stream: Box<dyn Transport>) {
+        if let Some(waiting) = self.0.wait(None) {
+            stream_call(self.0.clone(), stream, waiting).run().await;
+        }
+    }
+
+    /// Takes no new calls.
+    pub fn close(&self) {
+        self.0.close();
+    }
+
+    /// Ends all calls.
+    pub fn end(&self) {
+        self.0.end();
     }
 }
 
@@ -284,8 +354,10 @@ impl BoundBridge {
         let (opened, mut calls_to_hold) = mpsc::channel::<Call>(64);
         let mut listeners = JoinSet::new();
         listeners.spawn(listen_web(office.clone(), web, opened.clone()));
-        if let Some(tcp) = tcp {
-            listeners.spawn(listen_tcp(office.clone(), tcp, opened));
+        match tcp {
+            Some(tcp) => drop(listeners.spawn(listen_tcp(office.clone(), tcp, opened))),
+            // Calls come as long as somebody can send them.
+            None => drop(opened),
         }
         let mut stop = pin!(stop);
         let mut calls = JoinSet::new();
@@ -295,7 +367,7 @@ impl BoundBridge {
                 Some(call) = calls_to_hold.recv() => {
                     calls.spawn(call.run());
                 }
-                Some(_) = calls.join_next() => {}
+                Some(ended) = calls.join_next() => failed(ended),
                 Some(ended) = listeners.join_next() => {
                     let why = ended.unwrap_or_else(|error| error.to_string());
                     return Err(BridgeError::Listen(why));
@@ -303,11 +375,24 @@ impl BoundBridge {
             }
         }
         office.close();
+        // The ports are closed, and whoever had just come through is told so.
+        listeners.shutdown().await;
+        while let Some(call) = calls_to_hold.recv().await {
+            calls.spawn(call.run());
+        }
         let drain = office.limits().drain;
-        let all = async { while calls.join_next().await.is_some() {} };
+        let all = async {
+            while let Some(ended) = calls.join_next().await {
+                failed(ended);
+            }
+        };
         if timeout(drain, all).await.is_err() {
             office.end();
-            let rest = async { while calls.join_next().await.is_some() {} };
+            let rest = async {
+                while let Some(ended) = calls.join_next().await {
+                    failed(ended);
+                }
+            };
             let _ = timeout(LAST, rest).await;
         }
         Ok(())
@@ -337,6 +422,25 @@ pub enum BridgeError {
     Token(#[from] TokenError),
 }
 
+/// What turns connections into WebSockets.
+fn acceptor() -> Acceptor {
+    let mut options = AcceptorOptions::default();
+    options.max_message = 128 * 1024;
+    options.max_connections = MAX_HANDSHAKES;
+    options.write_timeout = Duration::from_secs(5);
+    // A line that is gone is noticed as soon as one that carries nothing.
+    options.ping_interval = Duration::from_secs(10);
+    options.silence_limit = Duration::from_secs(30);
+    Acceptor::new(options)
+}
+
+/// A call's task that panicked is told of; its record was written.
+fn failed(ended: Result<(), tokio::task::JoinError>) {
+    if let Err(error) = ended {
+        tracing::error!(%error, "a call failed");
+    }
+}
+
 async fn listen_web(office: Arc<Office>, web: Listener, opened: mpsc::Sender<Call>) -> String {
     let gate = {
         let office = office.clone();
@@ -345,7 +449,12 @@ async fn listen_web(office: Arc<Office>, web: Listener, opened: mpsc::Sender<Cal
     let handle = move |accepted: Accepted| {
         let (office, opened) = (office.clone(), opened.clone());
         async move {
-            if let Some(call) = call_of(office, accepted) {
+            let Some(waiting) = office.wait(accepted.peer.map(|peer| peer.ip().to_canonical()))
+            else {
+                accepted.socket.close(1013, "too many streams").await;
+                return;
+            };
+            if let Some(call) = call_of(office, accepted, waiting) {
                 // The bridge is gone where it takes no call any more.
                 let _ = opened.send(call).await;
             }
@@ -358,16 +467,23 @@ async fn listen_web(office: Arc<Office>, web: Listener, opened: mpsc::Sender<Cal
 }
 
 /// The call of a WebSocket that the gate has let through.
-fn call_of(office: Arc<Office>, accepted: Accepted) -> Option<Call> {
+fn call_of(office: Arc<Office>, accepted: Accepted, waiting: Waiting) -> Option<Call> {
     let name = accepted.request.path().rsplit('/').next()?;
     let carrier: Carrier = name.parse().ok()?;
     let config = office.config().carriers.get(&carrier)?;
     let verify = config.verify;
     let dialect = dialect(carrier, &config.options);
     let token = if verify.token() { office::shown(&accepted.request) } else { None };
+    let query = accepted.request.query().unwrap_or_default();
+    let parameters = form_urlencoded::parse(query.as_bytes())
+        .filter(|(name, value)| name != "token" && name.len() + value.len() <= MAX_PARAMETER)
+        .take(MAX_PARAMETERS)
+        .map(|(name, value)| (name.into_owned(), value.into_owned()))
+        .collect();
     office.opened();
     let link = Link::WebSocket(Box::new(accepted.socket));
-    Some(Call { office, link, dialect, verify, token, line: None })
+    let waiting = Some(waiting);
+    Some(Call { office, link, dialect, verify, token, line: None, parameters, waiting })
 }
 
 async fn listen_tcp(office: Arc<Office>, tcp: TcpListener, opened: mpsc::Sender<Call>) -> String {
@@ -381,23 +497,33 @@ async fn listen_tcp(office: Arc<Office>, tcp: TcpListener, opened: mpsc::Sender<
             }
         };
         let allow = &office.config().audiosocket_allow;
-        let allowed = allow.contains(&peer.ip()) || (allow.is_empty() && peer.ip().is_loopback());
+        let address = peer.ip().to_canonical();
+        let mut listed = allow.iter().map(IpAddr::to_canonical);
+        let allowed =
+            listed.any(|listed| listed == address) || (allow.is_empty() && address.is_loopback());
         if !allowed {
             tracing::warn!(%peer, "an AudioSocket connection was refused");
             continue;
         }
+        let Some(waiting) = office.wait(None) else {
+            tracing::warn!(%peer, "too many streams");
+            continue;
+        };
         // A socket without it still works.
         let _ = stream.set_nodelay(true);
-        let call = stream_call(office.clone(), Box::new(stream));
+        watch(&stream);
+        let call = stream_call(office.clone(), Box::new(stream), waiting);
         if opened.send(call).await.is_err() {
             return "the bridge ended".into();
         }
     }
 }
 
-fn stream_call(office: Arc<Office>, stream: Box<dyn Transport>) -> Call {
+fn stream_call(office: Arc<Office>, stream: Box<dyn Transport>, waiting: Waiting) -> Call {
     office.opened();
-    let dialect = dialect(Carrier::AudioSocket, &DialectOptions::default());
+    let config = office.config().carriers.get(&Carrier::AudioSocket);
+    let options = config.map(|config| config.options.clone()).unwrap_or_default();
+    let dialect = dialect(Carrier::AudioSocket, &options);
     Call {
         office,
         link: Link::stream(stream),
@@ -405,5 +531,23 @@ fn stream_call(office: Arc<Office>, stream: Box<dyn Transport>) -> Call {
         verify: Verify::None,
         token: None,
         line: None,
+        parameters: Vec::new(),
+        waiting: Some(waiting),
+    }
+}
+
+/// Has the system find out that the peer is gone: over this socket there are no pings.
+fn watch(stream: &TcpStream) {
+    let socket = SockRef::from(stream);
+    let keepalive = TcpKeepalive::new().with_time(PROBE_AFTER).with_interval(PROBE_EVERY);
+    let mut watched = socket.set_tcp_keepalive(&keepalive);
+    #[cfg(any(target_os = "android", target_os = "linux"))]
+    {
+        watched = watched.and_then(|()| socket.set_tcp_user_timeout(Some(DEAD_AFTER)));
+    }
+    #[cfg(not(any(target_os = "android", target_os = "linux")))]
+    let _ = DEAD_AFTER;
+    if let Err(error) = watched {
+        tracing::debug!(%error, "the system does not watch the connection");
     }
 }

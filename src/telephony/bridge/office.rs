@@ -1,11 +1,13 @@
 //! What the calls of a bridge share: who may call, how many there are, and what is left of them.
 
+mod announced;
 mod webhooks;
 
 use std::{
     collections::HashMap,
     fs::{File, OpenOptions},
     io::Write,
+    net::IpAddr,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -21,6 +23,7 @@ use tokio::sync::{
     watch,
 };
 
+use self::announced::{Announced, First};
 use super::{
     BridgeError, CallAgent, CallEnd, CallRecord, Carriers, ControlError, HandedOn,
     control::Offers,
@@ -50,6 +53,8 @@ pub(super) struct Office {
     calls: Mutex<Calls>,
     records: Option<Mutex<File>>,
     on_record: Option<OnRecord>,
+    waiting: Mutex<Crowd>,
+    announced: Mutex<Announced>,
     counters: Counters,
     active: watch::Sender<usize>,
     draining: watch::Sender<Draining>,
@@ -78,6 +83,7 @@ struct Counters {
     streams: AtomicU64,
     answered: AtomicU64,
     ended: AtomicU64,
+    unauthorized: AtomicU64,
     webhooks: AtomicU64,
     unrecorded: AtomicU64,
 }
@@ -94,14 +100,43 @@ pub struct BridgeStats {
     pub streams: u64,
     /// Calls for which a session was opened.
     pub answered: u64,
-    /// Streams that are over.
+    /// Calls that are over and have a record.
     pub ended: u64,
+    /// Streams that never showed that they belong to a call. They have no record.
+    pub unauthorized: u64,
     /// Webhooks that were answered.
     pub webhooks: u64,
     /// Records that could not be written.
     pub unrecorded: u64,
     /// Calls now.
     pub active: u64,
+}
+
+/// Streams that have not started.
+#[derive(Default)]
+struct Crowd {
+    all: usize,
+    by_address: HashMap<IpAddr, usize>,
+}
+
+/// A place among the streams that have not started.
+pub(super) struct Waiting {
+    office: Arc<Office>,
+    address: Option<IpAddr>,
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let mut crowd = lock(&self.office.waiting);
+        crowd.all = crowd.all.saturating_sub(1);
+        let Some(address) = self.address else { return };
+        if let Some(here) = crowd.by_address.get_mut(&address) {
+            *here = here.saturating_sub(1);
+            if *here == 0 {
+                crowd.by_address.remove(&address);
+            }
+        }
+    }
 }
 
 /// Whether a stream's call may be held.
@@ -150,6 +185,8 @@ impl Office {
             calls: Mutex::default(),
             records,
             on_record,
+            waiting: Mutex::default(),
+            announced: Mutex::default(),
             counters: Counters::default(),
             active: watch::Sender::new(0),
             draining: watch::Sender::new(Draining::No),
@@ -176,6 +213,7 @@ impl Office {
             streams: read(&self.counters.streams),
             answered: read(&self.counters.answered),
             ended: read(&self.counters.ended),
+            unauthorized: read(&self.counters.unauthorized),
             webhooks: read(&self.counters.webhooks),
             unrecorded: read(&self.counters.unrecorded),
             active: *self.active.borrow() as u64,
@@ -211,7 +249,7 @@ impl Office {
         if *self.draining.borrow() != Draining::No {
             return HttpAnswer::http(503, "stopping\n").header("retry-after", "10");
         }
-        if *self.active.borrow() >= self.config.limits.calls {
+        if *self.active.borrow() >= self.config.limits.calls || self.is_crowded() {
             self.counters.busy.fetch_add(1, Ordering::Relaxed);
             return HttpAnswer::http(503, "too many calls\n").header("retry-after", "5");
         }
@@ -247,6 +285,8 @@ impl Office {
                 None if carrier == Carrier::Asterisk => return Err("no token"),
                 None => {}
             },
+            // A page in a browser of this machine is nobody's telephone.
+            Verify::None if request.header("origin").is_some() => return Err("a browser"),
             Verify::Signature | Verify::None => {}
         }
         Ok(())
@@ -282,9 +322,21 @@ impl Office {
         }
         let field = |name: &str| webhooks::field(request, name);
         let (from, to) = (field("From").unwrap_or_default(), field("To").unwrap_or_default());
+        let Some(call) = field("CallSid").filter(|call| !call.is_empty()) else {
+            return HttpAnswer::http(400, "no CallSid\n");
+        };
+        let now = unix();
+        let mut announced = lock(&self.announced);
+        match announced.look(carrier, &call, now) {
+            First::Yes => {}
+            First::Again(answer) => return xml(answer),
+            // Signatures have no time: somebody plays an old request again.
+            First::No => return self.forbidden(carrier, "a call that was answered before"),
+        }
         let parameters = [("from", &*from), ("to", &*to)];
-        match self.connect(carrier, field("CallSid"), &parameters) {
-            Ok(body) => xml(body),
+        match self.connect(carrier, Some(call.clone()), &parameters) {
+            Ok(body) if announced.answered(carrier, &call, &body, now) => xml(body),
+            Ok(_) => xml(answer::busy().into()),
             Err(refused) => refused,
         }
     }
@@ -301,6 +353,40 @@ impl Office {
         let (secure, host) = self.config.public_url.as_deref()?.split_once("://")?;
         let s = if secure == "https" { "s" } else { "" };
         Some(format!("ws{s}://{host}{ROOT}{carrier}"))
+    }
+
+    /// Whether no more streams can wait for their start.
+    fn is_crowded(&self) -> bool {
+        lock(&self.waiting).all >= self.config.limits.waiting
+    }
+
+    /// A place for a stream that has not started, if there is one.
+    pub(super) fn wait(self: &Arc<Self>, address: Option<IpAddr>) -> Option<Waiting> {
+        // A proxy's address, or this machine's, is everybody's.
+        let address = address.filter(|address| !address.is_loopback());
+        let mut crowd = lock(&self.waiting);
+        let here = address.and_then(|address| crowd.by_address.get(&address)).copied();
+        let limits = &self.config.limits;
+        if crowd.all >= limits.waiting || here.unwrap_or(0) >= limits.waiting_per_address {
+            self.counters.busy.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        crowd.all += 1;
+        if let Some(address) = address {
+            *crowd.by_address.entry(address).or_default() += 1;
+        }
+        Some(Waiting { office: self.clone(), address })
+    }
+
+    /// The account whose calls a carrier's streams must be of.
+    pub(super) fn account_of(&self, carrier: Carrier) -> Option<&str> {
+        self.config.carriers.get(&carrier)?.account_id.as_deref()
+    }
+
+    /// What is known of a call that shows no token.
+    pub(super) fn claims_of(&self, start: &CallStart) -> Claims {
+        let to = start.to.as_deref().unwrap_or_default();
+        Claims { tenant: self.config.tenant_of(to), ..Claims::default() }
     }
 
     pub(super) fn peek_token(&self, token: &str) -> Result<Claims, TokenError> {
@@ -329,6 +415,9 @@ impl Office {
         if let Some(held) = calls.active.get(&key) {
             let takes = held.takes(start, claims.call.is_some());
             return if takes { Ok(Admitted::Held) } else { Err(CallEnd::SecondStream) };
+        }
+        if *self.draining.borrow() != Draining::No {
+            return Err(CallEnd::Drained);
         }
         let limits = self.limits();
         let of_tenant = claims.tenant.as_ref().and_then(|tenant| calls.tenants.get(tenant));
@@ -452,17 +541,24 @@ impl Office {
     }
 
     pub(super) fn record(&self, record: CallRecord) {
+        if !record.authorised {
+            // Strangers fill no disk.
+            self.counters.unauthorized.fetch_add(1, Ordering::Relaxed);
+            tracing::warn!(carrier = record.carrier, why = record.end.words(), "no call");
+            return;
+        }
         self.counters.ended.fetch_add(1, Ordering::Relaxed);
+        if let Some(file) = &self.records {
+            let written = serde_json::to_string(&record)
+                .map_err(std::io::Error::other)
+                .and_then(|line| writeln!(lock(file), "{line}"));
+            if let Err(error) = written {
+                self.counters.unrecorded.fetch_add(1, Ordering::Relaxed);
+                tracing::error!(%error, "a call was not recorded");
+            }
+        }
         if let Some(on_record) = &self.on_record {
             on_record(&record);
-        }
-        let Some(file) = &self.records else { return };
-        let written = serde_json::to_string(&record)
-            .map_err(std::io::Error::other)
-            .and_then(|line| writeln!(lock(file), "{line}"));
-        if let Err(error) = written {
-            self.counters.unrecorded.fetch_add(1, Ordering::Relaxed);
-            tracing::error!(%error, "a call was not recorded");
         }
     }
 

@@ -1,10 +1,14 @@
 //! What is left of a call.
 
-use std::time::{Duration, SystemTime};
+use std::{
+    ops::{Deref, DerefMut},
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use serde::Serialize;
 
-use super::AnsweredBy;
+use super::{AnsweredBy, office::Office};
 use crate::{
     session::{EndReason, EventKind, SessionEvent, SessionStats},
     telephony::{
@@ -62,6 +66,9 @@ pub struct CallRecord {
     /// The session's counters, the usage among them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<SessionStats>,
+    /// Somebody has shown that there is such a call.
+    #[serde(skip)]
+    pub(super) authorised: bool,
 }
 
 /// Why a call ended.
@@ -106,6 +113,11 @@ pub enum CallEnd {
     SecondStream,
     /// As many calls as may be.
     Busy,
+    /// The bridge itself failed.
+    Failed {
+        /// How.
+        detail: String,
+    },
     /// Nobody answered.
     NoAnswer {
         /// Why.
@@ -140,7 +152,7 @@ impl CallEnd {
             Self::Unauthorized { .. } | Self::SecondStream | Self::NeverStarted | Self::NoMedia => {
                 1008
             }
-            Self::Lost { .. } | Self::NoAnswer { .. } => 1011,
+            Self::Lost { .. } | Self::NoAnswer { .. } | Self::Failed { .. } => 1011,
             Self::Busy => 1013,
         }
     }
@@ -164,6 +176,7 @@ impl CallEnd {
         match self {
             Self::CallerHungUp => "the caller hung up",
             Self::AgentHungUp => "the agent hung up",
+            Self::Failed { .. } => "the bridge failed",
             Self::Transferred => "handed on",
             Self::SessionEnded { .. } => "the session ended",
             Self::Malformed { .. } => "a malformed message",
@@ -211,6 +224,7 @@ impl CallRecord {
             intake: IntakeStats::default(),
             playout: PlayoutStats::default(),
             session: None,
+            authorised: true,
         }
     }
 
@@ -238,6 +252,50 @@ impl CallRecord {
     pub(super) fn ended(&mut self, end: CallEnd, duration: Duration) {
         self.end = end;
         self.duration_ms = duration.as_millis() as u64;
+    }
+}
+
+/// A record that is written in any case, by whoever ends the call or, where its task fails, by itself.
+pub(super) struct Recorded {
+    office: Arc<Office>,
+    record: Option<CallRecord>,
+    /// Stands in for a record that was taken.
+    spare: CallRecord,
+}
+
+impl Recorded {
+    pub(super) fn new(office: &Arc<Office>, carrier: Carrier) -> Self {
+        let record = Some(CallRecord::new(carrier));
+        Self { office: office.clone(), record, spare: CallRecord::new(carrier) }
+    }
+
+    /// The record, which is somebody else's to write.
+    pub(super) fn taken(mut self) -> CallRecord {
+        self.record.take().unwrap_or_else(|| self.spare.clone())
+    }
+}
+
+impl Deref for Recorded {
+    type Target = CallRecord;
+
+    fn deref(&self) -> &CallRecord {
+        self.record.as_ref().unwrap_or(&self.spare)
+    }
+}
+
+impl DerefMut for Recorded {
+    fn deref_mut(&mut self) -> &mut CallRecord {
+        self.record.as_mut().unwrap_or(&mut self.spare)
+    }
+}
+
+impl Drop for Recorded {
+    fn drop(&mut self) {
+        if let Some(mut record) = self.record.take() {
+            let detail = "the call's task did not come to its end".into();
+            record.ended(CallEnd::Failed { detail }, Duration::ZERO);
+            self.office.record(record);
+        }
     }
 }
 

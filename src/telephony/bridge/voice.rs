@@ -71,6 +71,11 @@ impl Voice {
         self.with(|playout| playout.hold(on, now));
     }
 
+    /// When all that was sent will have been heard.
+    pub(super) fn ends_at(&self) -> Option<Instant> {
+        self.0.lock().playout.ends_at()
+    }
+
     /// Whether the caller has heard everything.
     pub(super) fn is_idle(&self) -> bool {
         self.0.lock().playout.is_idle()

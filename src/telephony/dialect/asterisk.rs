@@ -13,9 +13,9 @@ use serde_json::{Map, Value};
 
 use super::{
     CallStart, Capabilities, Carrier, CarrierEvent, Coding, ControlBy, Dialect, DialectError,
-    Heard, MarkMeaning, Media, Pacing, check_format, digit_of, ignored,
+    Heard, MarkMeaning, Media, Pacing, check_format, ignored,
     json_stream::{self, LARGEST},
-    whole_samples,
+    key, whole_samples,
 };
 
 /// Media that comes before the call has begun is kept so long. (In one call of ten some does, under
@@ -107,7 +107,7 @@ impl AsteriskWebSocket {
                 let digit = event.text("digit").ok_or_else(|| missing("digit"))?;
                 let held = event.text("duration_ms").and_then(|ms| ms.parse().ok());
                 let held = held.map(Duration::from_millis);
-                CarrierEvent::Digit { digit: digit_of(&digit)?, held }
+                key(&digit, held)
             }
             "MEDIA_XOFF" => CarrierEvent::Flow { open: false },
             "MEDIA_XON" => CarrierEvent::Flow { open: true },
@@ -129,10 +129,13 @@ impl AsteriskWebSocket {
         let name = event.text("format").unwrap_or_default();
         let format = format_named(&name)?;
         self.format = Some(format);
-        if let Some(ms) = event.text("ptime").and_then(|ms| ms.parse().ok())
-            && (10..=60).contains(&ms)
-        {
-            self.capabilities.quantum = Duration::from_millis(ms);
+        let number = |name: &str| event.text(name).and_then(|number| number.parse::<u64>().ok());
+        // The tail of a message that is no multiple of the frame is lost.
+        let frame = number("optimal_frame_size")
+            .map(|bytes| format.duration_of(bytes / format.bytes_per_sample() as u64));
+        let frame = frame.or_else(|| number("ptime").map(Duration::from_millis));
+        if let Some(frame) = frame.filter(|frame| (10..=60).contains(&frame.as_millis())) {
+            self.capabilities.quantum = frame;
         }
         let connection = event.text("connection_id").unwrap_or_default();
         let call_id = event.text("channel_id").unwrap_or_else(|| connection.clone());

@@ -13,7 +13,7 @@ use bytes::{Buf, Bytes, BytesMut};
 
 use super::{
     CallStart, Capabilities, Carrier, CarrierEvent, Coding, ControlBy, Dialect, DialectError,
-    Heard, MarkMeaning, Media, Pacing, check_format, digit_of, ignored, whole_samples,
+    Heard, MarkMeaning, Media, Pacing, check_format, ignored, key, whole_samples,
 };
 
 const HANG_UP: u8 = 0x00;
@@ -44,11 +44,19 @@ pub struct AudioSocket {
     uuid: Option<String>,
     /// The format, and the kind of packet for it.
     call: Option<(AudioFormat, u8)>,
+    /// Keys that were pressed before the call has begun.
+    early: Vec<CarrierEvent>,
+    /// In Hz, where no audio tells it.
+    silent_rate: u32,
     over: bool,
 }
 
+/// Keys that are kept before the call has begun, at most.
+const MAX_EARLY: usize = 32;
+
 impl AudioSocket {
-    /// AudioSocket's dialect. The sample rate is that of the first audio.
+    /// AudioSocket's dialect. The sample rate is that of the first audio; where none comes,
+    /// 8,000 Hz.
     pub fn new() -> Self {
         Self {
             capabilities: Capabilities {
@@ -78,8 +86,16 @@ impl AudioSocket {
             pending: BytesMut::new(),
             uuid: None,
             call: None,
+            early: Vec::new(),
+            silent_rate: 8_000,
             over: false,
         }
+    }
+
+    /// The sample rate of a call whose caller is silent from the start, in Hz.
+    pub fn silent_rate(mut self, rate: Option<u32>) -> Self {
+        self.silent_rate = rate.unwrap_or(self.silent_rate);
+        self
     }
 
     fn packet(&mut self, kind: u8, body: Bytes, heard: &mut Heard) -> Result<(), DialectError> {
@@ -95,10 +111,13 @@ impl AudioSocket {
             UUID => self.named(&body)?,
             DTMF => {
                 self.named_before()?;
-                let key = std::str::from_utf8(&body).unwrap_or_default();
-                let digit = digit_of(key)?;
-                self.begin(AudioFormat::pcm16(8_000), heard);
-                heard.events.push(CarrierEvent::Digit { digit, held: None });
+                let event = key(std::str::from_utf8(&body).unwrap_or_default(), None);
+                // It tells nothing of the format.
+                match self.call {
+                    Some(_) => heard.events.push(event),
+                    None if self.early.len() < MAX_EARLY => self.early.push(event),
+                    None => heard.events.push(ignored("a key before the call")),
+                }
             }
             ERROR => {
                 let code = body.first().map(|code| format!("{code:#04x}"));
@@ -163,6 +182,7 @@ impl AudioSocket {
         self.call = Some((format, kind));
         let uuid = self.uuid.clone().unwrap_or_default();
         heard.events.push(CarrierEvent::Started(Box::new(CallStart::new(uuid, format, format))));
+        heard.events.append(&mut self.early);
     }
 }
 
@@ -203,6 +223,12 @@ impl Dialect for AudioSocket {
             self.packet(kind, body, heard)?;
         }
         Ok(())
+    }
+
+    fn quiet(&mut self, heard: &mut Heard) {
+        if self.uuid.is_some() {
+            self.begin(AudioFormat::pcm16(self.silent_rate), heard);
+        }
     }
 
     fn audio(&mut self, audio: &AudioFrame, frames: &mut Vec<Frame>) -> Result<(), DialectError> {

@@ -45,6 +45,18 @@ impl<'de> Deserialize<'de> for Number {
     }
 }
 
+/// A number that may be missing; one that cannot be read counts as missing, for the caller can do
+/// nothing about it.
+pub(super) fn number<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Number>, D::Error> {
+    Ok(match Value::deserialize(deserializer)? {
+        Value::Number(number) => number.as_u64().map(Number),
+        Value::String(text) => text.trim().parse().ok().map(Number),
+        _ => None,
+    })
+}
+
 /// Texts by name; other scalars become texts, and what is nested is left out.
 pub(super) fn texts<'de, D>(deserializer: D) -> Result<BTreeMap<String, String>, D::Error>
 where

@@ -56,6 +56,12 @@ pub trait Dialect: Send {
     /// the call: what was heard before it stays in `heard`.
     fn parse(&mut self, frame: &Frame, heard: &mut Heard) -> Result<(), DialectError>;
 
+    /// Nothing has come for a while and the call has not started: it starts, where the carrier sends
+    /// nothing while its caller is silent.
+    fn quiet(&mut self, heard: &mut Heard) {
+        let _ = heard;
+    }
+
     /// Writes audio, in the format that the call started with: whole quanta, at most
     /// [`Capabilities::largest_message`] bytes.
     fn audio(&mut self, audio: &AudioFrame, frames: &mut Vec<Frame>) -> Result<(), DialectError>;
@@ -408,6 +414,9 @@ pub struct DialectOptions {
     pub telnyx: TelnyxOptions,
     /// How Asterisk's `chan_websocket` is controlled.
     pub asterisk: ControlForm,
+    /// The sample rate of AudioSocket where the caller is silent from the start, in Hz. `None`: 8,000,
+    /// as the dialplan's application has it.
+    pub audiosocket_rate: Option<u32>,
 }
 
 /// The codec of one call.
@@ -416,7 +425,7 @@ pub fn dialect(carrier: Carrier, options: &DialectOptions) -> Box<dyn Dialect> {
         Carrier::Twilio => Box::new(Twilio::new()),
         Carrier::SignalWire => Box::new(Twilio::signalwire()),
         Carrier::Telnyx => Box::new(Telnyx::new(options.telnyx.clone())),
-        Carrier::AudioSocket => Box::new(AudioSocket::new()),
+        Carrier::AudioSocket => Box::new(AudioSocket::new().silent_rate(options.audiosocket_rate)),
         Carrier::Asterisk => Box::new(AsteriskWebSocket::new(options.asterisk)),
     }
 }
@@ -434,12 +443,13 @@ pub(crate) fn is_digit(key: char) -> bool {
     key.is_ascii_digit() || matches!(key, '*' | '#' | 'A'..='D')
 }
 
-/// A key from the text in which carriers tell it.
-fn digit_of(text: &str) -> Result<char, DialectError> {
+/// A key from the text in which carriers tell it. What no telephone has (a flash, a pause) is no fault
+/// of the caller's, and no key.
+fn key(text: &str, held: Option<Duration>) -> CarrierEvent {
     let mut keys = text.trim().chars();
     match (keys.next().map(|key| key.to_ascii_uppercase()), keys.next()) {
-        (Some(key), None) if is_digit(key) => Ok(key),
-        _ => Err(DialectError::Malformed("a key that telephones do not have".into())),
+        (Some(digit), None) if is_digit(digit) => CarrierEvent::Digit { digit, held },
+        _ => ignored("a key that telephones do not have"),
     }
 }
 

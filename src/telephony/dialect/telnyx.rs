@@ -14,17 +14,17 @@ use serde_json::Value;
 
 use super::{
     ByteOrder, CallStart, Capabilities, Carrier, CarrierEvent, Coding, ControlBy, Dialect,
-    DialectError, Heard, MarkMeaning, Pacing, check_format, digit_of, ignored,
+    DialectError, Heard, MarkMeaning, Pacing, check_format, ignored,
     json_stream::{self, LARGEST, Number},
-    payload,
+    key, payload,
 };
 
 /// What was asked for when streaming was started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TelnyxOptions {
-    /// `stream_bidirectional_codec` and its rate: the format of audio to the caller. `None`: that of
-    /// the caller's audio.
+    /// `stream_bidirectional_codec` and its rate: the format of audio to the caller, whatever that of
+    /// the caller's audio is. `None`: PCMU, which Telnyx takes where nothing was said.
     pub output: Option<AudioFormat>,
     /// The byte order of 16-bit samples. Telnyx does not say; as in RTP by default.
     pub byte_order: ByteOrder,
@@ -91,7 +91,7 @@ impl Telnyx {
         }
         let rate = u32::try_from(start.media_format.sample_rate.0).unwrap_or_default();
         let input = Coding::named(&start.media_format.encoding)?.at(rate)?;
-        let output = self.options.output.unwrap_or(input);
+        let output = self.options.output.unwrap_or(AudioFormat::Mulaw8k);
         self.call = Some(Call { input, output });
         let mut parameters = start.custom_parameters;
         if let Some(state) = start.client_state {
@@ -148,7 +148,7 @@ impl Dialect for Telnyx {
             }
             "dtmf" => {
                 let dtmf = message.dtmf.ok_or_else(|| missing("dtmf"))?;
-                CarrierEvent::Digit { digit: digit_of(&dtmf.digit)?, held: None }
+                key(&dtmf.digit, None)
             }
             "connected" => CarrierEvent::Connected { token: message.token },
             "start" => {
@@ -253,9 +253,9 @@ struct MediaFormat {
 struct MediaBody<'a> {
     #[serde(borrow, default)]
     track: Option<Cow<'a, str>>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "json_stream::number")]
     chunk: Option<Number>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "json_stream::number")]
     timestamp: Option<Number>,
     #[serde(borrow)]
     payload: Cow<'a, str>,

@@ -11,9 +11,9 @@ use serde::Deserialize;
 
 use super::{
     ByteOrder, CallStart, Capabilities, Carrier, CarrierEvent, Coding, ControlBy, Dialect,
-    DialectError, Heard, MarkMeaning, Pacing, check_format, digit_of, ignored,
+    DialectError, Heard, MarkMeaning, Pacing, check_format, ignored,
     json_stream::{self, LARGEST, Number},
-    payload,
+    key, payload,
 };
 
 /// Twilio's dialect, or SignalWire's.
@@ -157,7 +157,7 @@ impl Dialect for Twilio {
             "dtmf" => {
                 let dtmf = message.dtmf.ok_or_else(|| missing("dtmf"))?;
                 let held = dtmf.duration.map(|ms| Duration::from_millis(ms.0));
-                CarrierEvent::Digit { digit: digit_of(&dtmf.digit)?, held }
+                key(&dtmf.digit, held)
             }
             "connected" => CarrierEvent::Connected { token: None },
             "start" => self.start(message.start.ok_or_else(|| missing("start"))?)?,
@@ -238,9 +238,9 @@ struct MediaFormat {
 struct MediaBody<'a> {
     #[serde(borrow, default)]
     track: Option<Cow<'a, str>>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "json_stream::number")]
     chunk: Option<Number>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "json_stream::number")]
     timestamp: Option<Number>,
     #[serde(borrow)]
     payload: Cow<'a, str>,
@@ -256,6 +256,6 @@ struct Mark<'a> {
 struct Dtmf<'a> {
     #[serde(borrow)]
     digit: Cow<'a, str>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "json_stream::number")]
     duration: Option<Number>,
 }

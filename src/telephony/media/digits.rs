@@ -21,6 +21,11 @@ pub struct DigitRules {
     pub first: Duration,
     /// How long each further key is waited for. Default: 4 s.
     pub between: Duration,
+    /// The keys are nobody's business: while they are waited for, and for `between` after that, the
+    /// agent hears silence, and keys that come too late are swallowed. Default: false.
+    pub secret: bool,
+    /// The first key stops the agent's speech. `None`: as the call has it for all keys.
+    pub interrupts: Option<bool>,
 }
 
 impl Default for DigitRules {
@@ -31,6 +36,8 @@ impl Default for DigitRules {
             terminator: Some('#'),
             first: Duration::from_secs(10),
             between: Duration::from_secs(4),
+            secret: false,
+            interrupts: None,
         }
     }
 }
@@ -50,6 +57,8 @@ pub struct Collected {
     pub digits: String,
     /// How it ended.
     pub end: CollectEnd,
+    /// They are nobody's business ([`DigitRules::secret`]).
+    pub secret: bool,
 }
 
 /// How a field ended.
@@ -99,6 +108,31 @@ impl DigitCollector {
         }
     }
 
+    /// The question is still being asked: the first key is waited for from `now`.
+    pub fn wait_from(&mut self, now: Instant) {
+        if self.digits.is_empty() && self.end.is_none() {
+            self.due = now + self.rules.first;
+        }
+    }
+
+    /// The field ends here, with what there is.
+    pub fn finish(&mut self) {
+        if self.end.is_none() {
+            let enough = self.digits.len() >= self.rules.least && !self.digits.is_empty();
+            self.end = Some(if enough { CollectEnd::TimedOut } else { CollectEnd::TooShort });
+        }
+    }
+
+    /// What was pressed so far.
+    pub fn digits(&self) -> &str {
+        &self.digits
+    }
+
+    /// The rules of the field.
+    pub fn rules(&self) -> &DigitRules {
+        &self.rules
+    }
+
     /// When to call [`DigitCollector::handle_timeout`].
     pub fn next_deadline(&self) -> Option<Instant> {
         self.end.is_none().then_some(self.due)
@@ -106,7 +140,8 @@ impl DigitCollector {
 
     /// The field, once it has ended.
     pub fn collected(&self) -> Option<Collected> {
-        self.end.map(|end| Collected { digits: self.digits.clone(), end })
+        let secret = self.rules.secret;
+        self.end.map(|end| Collected { digits: self.digits.clone(), end, secret })
     }
 }
 

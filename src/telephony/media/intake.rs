@@ -22,7 +22,7 @@ const SLACK: Duration = Duration::from_millis(15);
 const RESYNC: Duration = Duration::from_secs(10);
 /// Without media for so long, time goes on by itself: for a carrier that sends no silence, and for
 /// one that should.
-const QUIET: Duration = Duration::from_millis(80);
+const QUIET: Duration = Duration::from_millis(100);
 const STALLED: Duration = Duration::from_millis(500);
 /// By so much time goes on at once then.
 const TICK: Duration = Duration::from_millis(20);
@@ -36,6 +36,8 @@ const CONTEXT: Duration = Duration::from_millis(10);
 pub struct Intake {
     format: AudioFormat,
     ordered: bool,
+    /// How long nothing may come before time goes on by itself; packets that are longer are waited for
+    /// longer.
     quiet: Duration,
     /// Samples so far, fillings included.
     samples: u64,
@@ -131,6 +133,8 @@ impl Intake {
         self.stats.packets += 1;
         self.stats.samples += media.audio.samples() as u64;
         self.last = Some(now);
+        // Two packets and a half: one may be late by its own length.
+        self.quiet = self.quiet.max((media.audio.duration() * 5 / 2).min(STALLED));
         match media.sequence.filter(|_| !self.ordered) {
             Some(sequence) => self.sort_in(sequence, media, now),
             None => self.take(media),
@@ -180,7 +184,7 @@ impl Intake {
     fn sort_in(&mut self, sequence: u64, media: Media, now: Instant) {
         let next = *self.next_sequence.get_or_insert(sequence);
         // A carrier that counts anew is another time line.
-        let restarted = sequence + 1_000 < next;
+        let restarted = sequence.saturating_add(1_000) < next;
         if restarted {
             self.stats.resyncs += 1;
             self.origin = None;
@@ -206,7 +210,7 @@ impl Intake {
         while let Some(next) = self.next_sequence
             && let Some((media, _)) = self.waiting.remove(&next)
         {
-            self.next_sequence = Some(next + 1);
+            self.next_sequence = Some(next.wrapping_add(1));
             self.take(media);
         }
     }

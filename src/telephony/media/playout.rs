@@ -21,6 +21,11 @@ const MARK_LATE: Duration = Duration::from_secs(2);
 const MESSAGE: Duration = Duration::from_millis(100);
 /// Generations that are queued, and completions that nobody was told of, at most.
 const MAX_GENERATIONS: usize = 32;
+/// Where we pace, so much is waited for before a reply's first sound: providers deliver in bursts, and
+/// a gap in the first word is heard.
+const PRE_ROLL: Duration = Duration::from_millis(60);
+/// A mark comes back so long after its audio was heard, at the latest, where nothing is stalled.
+const MARK_WAY: Duration = Duration::from_millis(300);
 /// Marks that are waited for, at most.
 const MAX_MARKS: usize = 64;
 
@@ -62,6 +67,8 @@ pub struct Playout {
     paused: bool,
     /// The caller is to hear nothing, whatever the session says.
     held: bool,
+    /// In samples; a generation's first ones wait for so many.
+    pre_roll: usize,
     filled: bool,
     progress: bool,
     completed: VecDeque<Played>,
@@ -129,6 +136,8 @@ struct Segment {
     marked: u64,
     finished: bool,
     starved: bool,
+    /// Its audio runs: nothing more is gathered before some is sent.
+    rolling: bool,
 }
 
 #[derive(Debug)]
@@ -174,6 +183,10 @@ impl Playout {
             open: true,
             paused: false,
             held: false,
+            pre_roll: match capabilities.pacing {
+                Pacing::Us { .. } => format.samples_in(PRE_ROLL) as usize,
+                Pacing::Carrier { .. } => 0,
+            },
             filled: false,
             progress: false,
             completed: VecDeque::new(),
@@ -234,13 +247,20 @@ impl Playout {
         self.settle(now);
         let heard = self.position(now);
         let kept = self.queue.iter().filter(|segment| segment.generation >= next);
-        let void_unheard = self.unheard(now) > kept.map(Segment::total).sum::<u64>();
-        self.stats.cleared += self
-            .queue
-            .iter()
-            .filter(|segment| segment.generation < next)
-            .map(|segment| segment.written - segment.heard(0).min(segment.written))
-            .sum::<u64>();
+        // What a mark has not proved yet may still be on its way, whatever the clock says: one clear
+        // too many does no harm.
+        let unproven = self.pending_marks.iter().any(|mark| mark.generation < next);
+        let void_unheard = unproven || self.unheard(now) > kept.map(Segment::total).sum::<u64>();
+        let mut left = self.unheard(now);
+        for segment in self.queue.iter().rev() {
+            let here = left.min(segment.total());
+            left -= here;
+            if segment.generation < next {
+                // Where nothing can be cleared, what was sent is heard all the same.
+                let here = if self.clears { here } else { 0 };
+                self.stats.cleared += segment.written - segment.heard(here).min(segment.written);
+            }
+        }
         self.queue.retain(|segment| segment.generation >= next);
         self.completed.retain(|played| played.generation >= next);
         self.last = self.last.filter(|played| played.generation >= next);
@@ -350,13 +370,18 @@ impl Playout {
     /// When [`Playout::poll_send`] has something by the passing of time alone.
     pub fn next_send(&self) -> Option<Instant> {
         if self.clear_due {
-            return self.anchor;
+            return self.past();
         }
         if !self.flows() {
             return None;
         }
         self.sendable()?;
-        self.send_at().or(self.anchor)
+        self.send_at().or_else(|| self.past())
+    }
+
+    /// A moment that is over, if there was any.
+    fn past(&self) -> Option<Instant> {
+        self.anchor?.checked_sub(self.delay)
     }
 
     /// Whether [`Playout::poll_send`] has something now.
@@ -416,7 +441,7 @@ impl Playout {
     /// When [`Playout::news`] will have some by the passing of time alone.
     pub fn next_news(&self) -> Option<Instant> {
         if self.has_news() {
-            return self.anchor;
+            return self.past();
         }
         let mark = self.pending_marks.front().map(|mark| mark.late_at);
         let complete = self.queue.front().and_then(|segment| {
@@ -454,6 +479,9 @@ impl Playout {
 
     /// Samples that were sent and are not heard yet.
     fn unheard(&self, now: Instant) -> u64 {
+        // Where a mark is overdue the line is stalled, and so is what the caller hears.
+        let overdue = self.pending_marks.front().map(|mark| mark.late_at - MARK_LATE + MARK_WAY);
+        let now = overdue.map_or(now, |overdue| now.min(overdue));
         let left = self.ends_at().map(|ends| ends.saturating_duration_since(now));
         self.format.samples_in(left.unwrap_or_default()).min(self.after_anchor)
     }
@@ -469,7 +497,9 @@ impl Playout {
         let bytes = self.quantum * self.format.bytes_per_sample();
         let index = self.queue.iter().position(|segment| !segment.waiting.is_empty())?;
         let segment = &self.queue[index];
-        (segment.finished || segment.waiting.len() >= bytes).then_some(index)
+        let pre_roll = self.pre_roll * self.format.bytes_per_sample();
+        let least = if segment.rolling { bytes } else { bytes.max(pre_roll) };
+        (segment.finished || segment.waiting.len() >= least).then_some(index)
     }
 
     /// When the next quantum is due; `None`: at once.
@@ -495,6 +525,7 @@ impl Playout {
         let samples = (quanta * self.quantum).min(segment.waiting.len() / width);
         let mut data = segment.waiting.split_to(samples * width);
         segment.sent += samples as u64;
+        segment.rolling = true;
         if self.clears {
             segment.sent_audio.extend_from_slice(&data);
         }
@@ -551,7 +582,8 @@ impl Playout {
         self.clear_due = true;
         self.era += 1;
         self.pending_marks.clear();
-        self.anchor = Some(now);
+        // What is sent next is heard after the way to the caller.
+        self.anchor = Some(now + self.delay);
         self.after_anchor = 0;
         for segment in &mut self.queue {
             segment.marked = segment.proven.min(segment.sent);
@@ -611,6 +643,7 @@ impl Playout {
             let starves = drained && !segment.finished && segment.written > 0 && !segment.starved;
             if starves && let Some(segment) = self.queue.front_mut() {
                 segment.starved = true;
+                segment.rolling = false;
                 self.stats.underruns += 1;
                 self.progress = true;
             }
@@ -670,6 +703,7 @@ impl Segment {
             marked: 0,
             finished: false,
             starved: false,
+            rolling: false,
         }
     }
 

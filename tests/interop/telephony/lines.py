@@ -54,7 +54,8 @@ class Line:
     def __init__(self):
         self.began = time.monotonic()
         self.queue = []
-        self.heard = np.zeros(0, np.float32)
+        self._heard = np.zeros(RATE * 60, np.float32)
+        self._length = 0
         self.clears_at = []
         self.closed_at = None
         self.close_code = None
@@ -63,6 +64,17 @@ class Line:
 
     def now(self):
         return time.monotonic() - self.began
+
+    @property
+    def heard(self):
+        """What was heard so far, in samples from -1 to 1."""
+        return self._heard[: self._length]
+
+    def hear(self, piece):
+        if self._length + len(piece) > len(self._heard):
+            self._heard = np.concatenate([self._heard, np.zeros_like(self._heard)])
+        self._heard[self._length : self._length + len(piece)] = piece
+        self._length += len(piece)
 
     def take_audio(self, data):
         self.queue.append(self.decode(data))
@@ -73,19 +85,19 @@ class Line:
     async def play(self):
         """Plays the queue at its rate, silence where it is empty, and answers marks as they are reached."""
         while True:
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.02)
             until = int(self.now() * RATE)
-            while len(self.heard) < until:
+            while self._length < until:
                 while self.queue and isinstance(self.queue[0], str):
                     await self.answer_mark(self.queue.pop(0))
-                due = until - len(self.heard)
+                due = until - self._length
                 if not self.queue:
                     piece = np.zeros(due, np.float32)
                 elif len(self.queue[0]) > due:
                     piece, self.queue[0] = self.queue[0][:due], self.queue[0][due:]
                 else:
                     piece = self.queue.pop(0)
-                self.heard = np.concatenate([self.heard, piece])
+                self.hear(piece)
             while self.queue and isinstance(self.queue[0], str):
                 await self.answer_mark(self.queue.pop(0))
 

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use antiphon_audio::{AudioFormat, AudioFrame};
 
-use super::{CallEnd, Conversation, ENDING, Ending};
+use super::{CallEnd, Conversation, ENDING, Ending, LONGEST_ENDING};
 use crate::{
     session::SayOptions,
     telephony::{
@@ -119,7 +119,9 @@ impl Conversation<'_> {
                     return Err(CallEnd::Machine);
                 }
                 let quiet_since = Some(now + BEGINS);
-                self.ending = Some(Ending { until: now + ENDING + BEGINS, quiet_since });
+                let until = now + ENDING + BEGINS;
+                let last = now + LONGEST_ENDING;
+                self.ending = Some(Ending { until, last, quiet_since });
             }
             _ => {
                 let _ = self.session.send_text(TOLD);

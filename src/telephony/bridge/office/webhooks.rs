@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
+use antiphon_audio::AudioFormat;
 use antiphon_live::acceptor::{Answer as HttpAnswer, Request};
 use secrecy::ExposeSecret;
 use serde::Deserialize;
@@ -87,7 +88,7 @@ impl Office {
         Ok(())
     }
 
-    fn forbidden(&self, carrier: Carrier, why: &'static str) -> HttpAnswer {
+    pub(super) fn forbidden(&self, carrier: Carrier, why: &'static str) -> HttpAnswer {
         self.counters.refused.fetch_add(1, Ordering::Relaxed);
         tracing::warn!(%carrier, why, "a webhook was refused");
         HttpAnswer::http(403, "forbidden\n")
@@ -108,23 +109,38 @@ impl Office {
         let Some(wss) = self.public_stream(carrier) else {
             return Err(HttpAnswer::http(503, "no public_url is configured\n"));
         };
-        let token = self.token(call)?;
+        let to = parameters.iter().find(|(name, _)| *name == "to").map(|(_, to)| *to);
+        let token = self.token(call, to.unwrap_or_default())?;
         let token = token.as_deref().map(|token| ("token", token));
         let all: Vec<_> = token
             .into_iter()
             .chain(parameters.iter().copied())
             .filter(|(_, value)| !value.is_empty())
             .collect();
-        let attributes: &[(&str, &str)] = match carrier {
-            Carrier::Telnyx => &[("bidirectionalMode", "rtp")],
-            _ => &[],
+        let config = self.config.carriers.get(&carrier);
+        let secret = config.and_then(|config| config.secret.as_ref());
+        let (codec, rate) = telnyx_output(config);
+        let rate = rate.to_string();
+        let attributes: Vec<(&str, &str)> = match (carrier, secret) {
+            // Without the mode `rtp` nothing that is sent is heard, and without the codec it is noise
+            // where the leg has another.
+            (Carrier::Telnyx, _) => vec![
+                ("bidirectionalMode", "rtp"),
+                ("bidirectionalCodec", codec),
+                ("bidirectionalSamplingRate", rate.as_str()),
+            ],
+            (Carrier::SignalWire, Some(secret)) => {
+                vec![("authBearerToken", secret.expose_secret())]
+            }
+            _ => Vec::new(),
         };
-        Ok(answer::connect_stream(&wss, &all, attributes))
+        Ok(answer::connect_stream(&wss, &all, &attributes))
     }
 
-    fn token(&self, call: Option<String>) -> Result<Option<String>, HttpAnswer> {
+    /// `to`: the number that is called, where it is known; its calls may be a tenant's.
+    fn token(&self, call: Option<String>, to: &str) -> Result<Option<String>, HttpAnswer> {
         let Some(tokens) = &self.tokens else { return Ok(None) };
-        let claims = Claims { call, ..Claims::default() };
+        let claims = Claims { call, tenant: self.config.tenant_of(to), ..Claims::default() };
         match lock(tokens).mint(claims, unix(), Tokens::LIFETIME) {
             Ok(token) => Ok(Some(token)),
             Err(error) => {
@@ -266,8 +282,18 @@ impl Office {
         let Ok(Envelope { data }) = serde_json::from_slice(request.body()) else {
             return HttpAnswer::http(400, "no event\n");
         };
+        if !lock(&self.announced).is_new(&data.id, unix()) {
+            // Told twice, or by somebody who plays it again.
+            return HttpAnswer::http(200, "");
+        }
         let Payload {
-            call_control_id: call, client_state, direction, hangup_cause, result, ..
+            call_control_id: call,
+            client_state,
+            direction,
+            hangup_cause,
+            result,
+            to,
+            ..
         } = &data.payload;
         let key = (Carrier::Telnyx, call.clone());
         // The other leg of a call that is handed on names the call by its state.
@@ -275,7 +301,7 @@ impl Office {
         let handed = state.strip_prefix(HANDED).map(|call| (Carrier::Telnyx, call.to_owned()));
         match &*data.event_type {
             "call.initiated" if direction.as_deref() == Some("incoming") => {
-                self.answer_telnyx(config, key.1);
+                self.answer_telnyx(config, key.1, to.as_deref().unwrap_or_default());
             }
             "call.bridged" => {
                 self.tell(handed.as_ref().unwrap_or(&key), News::Dialled(Ok(())));
@@ -313,14 +339,14 @@ impl Office {
     }
 
     /// Answers a call at Telnyx, with its stream. The carrier is asked beside the webhook's answer.
-    fn answer_telnyx(self: &Arc<Self>, config: &CarrierConfig, call: String) {
+    fn answer_telnyx(self: &Arc<Self>, config: &CarrierConfig, call: String, to: &str) {
         let Some(carriers) = self.carriers.clone() else { return };
         let busy = self.is_full();
         let token = match config.verify {
             Verify::Secret => {
                 config.secret.as_ref().map(|secret| secret.expose_secret().to_owned())
             }
-            _ => match self.token(Some(call.clone())) {
+            _ => match self.token(Some(call.clone()), to) {
                 Ok(token) => token,
                 Err(_) => return,
             },
@@ -342,6 +368,15 @@ impl Office {
     }
 }
 
+/// The codec and rate of audio to callers at Telnyx, in its words.
+fn telnyx_output(config: Option<&CarrierConfig>) -> (&'static str, u32) {
+    match config.and_then(|config| config.options.telnyx.output) {
+        None | Some(AudioFormat::Mulaw8k) => ("PCMU", 8_000),
+        Some(AudioFormat::Alaw8k) => ("PCMA", 8_000),
+        Some(format) => ("L16", format.sample_rate_hz()),
+    }
+}
+
 /// A field of a form.
 pub(super) fn field(request: &Request, name: &str) -> Option<String> {
     let mut pairs = form_urlencoded::parse(request.body());
@@ -360,6 +395,7 @@ struct Envelope {
 
 #[derive(Deserialize)]
 struct Event {
+    id: String,
     event_type: String,
     payload: Payload,
 }

@@ -1,0 +1,169 @@
+//! Strangers at the door, while calls go on.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use antiphon::telephony::CallEnd;
+use futures_util::{StreamExt, stream};
+use serde_json::json;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+
+use crate::rig::*;
+
+const CALLS: usize = 50;
+const ATTEMPTS: usize = 2_000;
+/// At once.
+const CROWD: usize = 64;
+
+/// The status of an upgrade that shows this token.
+async fn knock(address: std::net::SocketAddr, token: &str) -> u16 {
+    let mut stream = soon("a socket", TcpStream::connect(address)).await.unwrap();
+    let request = format!(
+        "GET /telephony/asterisk?token={token} HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n\
+         Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\
+         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    );
+    soon("room", stream.write_all(request.as_bytes())).await.unwrap();
+    let mut head = [0; 12];
+    soon("an answer", stream.read_exact(&mut head)).await.unwrap();
+    std::str::from_utf8(&head[9..]).unwrap().parse().unwrap()
+}
+
+#[tokio::test]
+async fn trial_g07_two_thousand_bad_tokens_are_refused_and_running_calls_stay_clean() {
+    let top = "token_secret_env = \"SECRET\"\n[limits]\ncalls = 100";
+    let carriers = "[carriers.twilio]\nverify = \"none\"\n[carriers.asterisk]\nverify = \"token\"";
+    let mut rig = Rig::new(top, carriers).await;
+    let mut calls = Vec::new();
+    for number in 0..CALLS {
+        let (mut caller, far) = rig.call(&format!("CA{number}")).await;
+        says(&far, "r1", "A story.", 1_000);
+        caller.speak().await;
+        calls.push((caller, far));
+    }
+    let refused = Arc::new(AtomicUsize::new(0));
+    let address = rig.address;
+    let flood = stream::iter(0..ATTEMPTS).for_each_concurrent(CROWD, |number| {
+        let refused = refused.clone();
+        async move {
+            let tokens = ["", "a.b", "eyJub25jZSI6IngifQ.AAAA"];
+            if knock(address, tokens[number % tokens.len()]).await == 403 {
+                refused.fetch_add(1, Relaxed);
+            }
+        }
+    });
+    let talk = async {
+        for (caller, _) in &mut calls {
+            // All of the story comes, in order, whatever goes on at the door.
+            let mut heard = 0;
+            while heard < 1_000 {
+                heard += media_ms(&[caller.next().await.unwrap()]);
+                caller.speak().await;
+            }
+            assert_eq!(heard, 1_000);
+        }
+    };
+    tokio::join!(flood, talk);
+    assert_eq!(refused.load(Relaxed), ATTEMPTS, "all with 403");
+    let stats = rig.handle.stats();
+    assert_eq!((stats.refused as usize, stats.active as usize), (ATTEMPTS, CALLS));
+    assert_eq!(rig.provider.requests().len(), CALLS, "no provider was opened for a stranger");
+    for (caller, _) in &mut calls {
+        caller.stop().await;
+    }
+    for _ in 0..CALLS {
+        let record = rig.record().await;
+        assert_eq!(record.end, CallEnd::CallerHungUp);
+        assert_eq!(record.intake.dropped, 0, "{record:?}");
+        assert_eq!(record.ignored + record.carrier_errors, 0);
+    }
+}
+
+#[tokio::test]
+async fn streams_that_never_start_have_a_bound_and_leave_no_record() {
+    let top = "token_secret_env = \"SECRET\"\n[limits]\nwaiting = 3\nstart_seconds = 2";
+    let mut rig = Rig::new(top, "[carriers.twilio]\nverify = \"token\"").await;
+    let mut idle = Vec::new();
+    for _ in 0..3 {
+        idle.push(Caller::connect(rig.address, "twilio", &[]).await.unwrap());
+    }
+    // The third one may still be on its way to its place.
+    let mut refused = Caller::connect(rig.address, "twilio", &[]).await;
+    if let Ok(caller) = &mut refused {
+        assert_eq!(caller.closed().await, 1013);
+    } else {
+        assert_eq!(refused.err(), Some(503));
+    }
+    for caller in &mut idle {
+        assert_eq!(caller.closed().await, 1008, "it did not start in time");
+    }
+    soon("their end", async {
+        while rig.handle.stats().unauthorized < 3 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    assert!(rig.records.try_recv().is_err(), "strangers fill no disk");
+    assert!(rig.provider.requests().is_empty());
+    // There is room again.
+    let mut caller = Caller::connect(rig.address, "twilio", &[]).await.unwrap();
+    caller.start("CA1", json!({})).await;
+    assert_eq!(caller.closed().await, 1008, "without a token");
+}
+
+#[tokio::test]
+async fn media_that_may_not_come_ends_its_call_with_a_code_and_a_record_and_no_other() {
+    let mut rig = Rig::open().await;
+    let (mut good, far) = rig.call("CA0").await;
+    let media = |payload: &str| json!({"event": "media", "media": {"payload": payload}});
+    let large = "A".repeat(200_000);
+    for (number, message, code) in [
+        (1, media("?"), 1002),
+        (2, json!({"event": "media"}), 1002),
+        (3, json!({"no": "event"}), 1002),
+        (4, media(&large), 1009),
+    ] {
+        let (mut bad, its) = rig.call(&format!("CA{number}")).await;
+        bad.send(message).await;
+        assert_eq!(bad.closed().await, code, "{number}");
+        let record = rig.record().await;
+        assert!(
+            matches!(record.end, CallEnd::Malformed { close_code, .. } if close_code == code),
+            "{:?}",
+            record.end
+        );
+        soon("the end of its session", its.dropped()).await;
+    }
+    // Before the start, in another format, a second start.
+    let mut early = Caller::connect(rig.address, "twilio", &[]).await.unwrap();
+    early.send(media("////")).await;
+    assert_eq!(early.closed().await, 1002);
+    rig.record().await;
+    let mut wide = Caller::connect(rig.address, "twilio", &[]).await.unwrap();
+    wide.send(json!({
+        "event": "start", "streamSid": "MZ1",
+        "start": {
+            "accountSid": "AC1", "streamSid": "MZ1", "callSid": "CA9", "tracks": ["inbound"],
+            "mediaFormat": {"encoding": "audio/x-mulaw", "sampleRate": 16000, "channels": 1},
+        },
+    }))
+    .await;
+    assert_eq!(wide.closed().await, 1003, "a rate that mu-law has not");
+    rig.record().await;
+    let (mut twice, _far) = rig.call("CA8").await;
+    twice.start("CA8", json!({})).await;
+    assert_eq!(twice.closed().await, 1002);
+    rig.record().await;
+    says(&far, "r1", "Hello.", 200);
+    good.until("media").await;
+    good.stop().await;
+    assert_eq!(rig.record().await.end, CallEnd::CallerHungUp);
+}
