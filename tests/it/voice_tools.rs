@@ -155,6 +155,47 @@ async fn progress_in_pieces_goes_to_a_provider_that_takes_them() {
     assert_eq!(continues, [Some(true), None]);
 }
 
+/// A tool that tells of so many steps and is done at once with the last.
+fn hasty(steps: u64) -> FuncTool {
+    let tool = FuncTool::new("count", "quick", None, move |cx, _| async move {
+        for step in 1..=steps {
+            cx.send_partial(json!({ "step": step })).await;
+        }
+        Ok(JsonObject::from_iter([("steps".to_owned(), json!(steps))]))
+    });
+    tool.behavior(ToolBehavior::NonBlocking)
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_tool_tells_right_before_its_end_comes_before_its_output() {
+    // More than may wait for the provider, too.
+    for steps in [1, 16, 100] {
+        let mut rig = Setup::new().build(|builder| builder.tool(hasty(steps))).start().await;
+        rig.calls_tool("r1", "c1", "count", "{}");
+        let outputs = rig.outputs().await;
+        let told: Vec<_> = outputs.iter().filter_map(|told| told.response.get("step")).collect();
+        assert!(told.iter().map(|step| step.as_u64().unwrap()).eq(1..=steps), "{told:?}");
+        let last = outputs.last().unwrap();
+        assert_eq!((&last.response["steps"], last.will_continue), (&json!(steps), None));
+        let events = rig.now().await;
+        let progress = |kind: &&EventKind| matches!(kind, EventKind::ToolProgress { .. });
+        assert_eq!(events.iter().filter(progress).count() as u64, steps);
+        assert_eq!(rig.session.stats().late_tool_results, 0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_tool_tells_comes_before_its_output_on_other_threads_too() {
+    let mut rig = Setup::new().build(|builder| builder.tool(hasty(3))).start().await;
+    for number in 0..50 {
+        rig.calls_tool(&format!("r{number}"), &format!("c{number}"), "count", "{}");
+        let events = rig.until(|kind| matches!(kind, EventKind::ToolResult { .. })).await;
+        let progress = |kind: &&EventKind| matches!(kind, EventKind::ToolProgress { .. });
+        assert_eq!(events.iter().filter(progress).count(), 3, "{events:?}");
+    }
+    assert_eq!(rig.session.stats().late_tool_results, 0);
+}
+
 #[tokio::test(start_paused = true)]
 async fn trial_d17_a_huge_output_is_cut_marked_and_kept_whole_for_the_host() {
     let flood = FuncTool::new("flood", "too much", None, |_, _| async {

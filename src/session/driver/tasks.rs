@@ -1,6 +1,10 @@
 //! The tasks of tool calls: observers, the tool itself, and the verdict before both.
 
-use std::{collections::HashMap, convert::Infallible, sync::Arc};
+use std::{
+    collections::{HashMap, VecDeque},
+    convert::Infallible,
+    sync::Arc,
+};
 
 use antiphon_agent::{
     Admission, AdmittedCall, CallContext, Executed, InvocationContext, Memory, ModelResponseChunk,
@@ -38,6 +42,8 @@ pub(crate) struct CallTasks {
     running: HashMap<Ticket, CancellationToken>,
     progress: mpsc::Receiver<(Ticket, Box<ModelResponseChunk>)>,
     progress_sender: mpsc::Sender<(Ticket, Box<ModelResponseChunk>)>,
+    /// What is told before anything else is looked for: a call's progress before its end.
+    due: VecDeque<Input>,
     whole: Arc<WholeOutputs>,
     executor: Arc<ToolExecutor>,
     runner: Runner,
@@ -64,6 +70,7 @@ impl CallTasks {
             running: HashMap::new(),
             progress,
             progress_sender,
+            due: VecDeque::new(),
             whole,
             executor,
             runner,
@@ -153,7 +160,7 @@ impl CallTasks {
         let Some(admitted) = self.admitted.remove(&ticket) else { return };
         let cancelled = CancellationToken::new();
         self.running.insert(ticket, cancelled.clone());
-        let (chunks, progress) = mpsc::channel(MAX_PROGRESS);
+        let (chunks, stream) = mpsc::channel(MAX_PROGRESS);
         let mut context =
             RunContext::new(self.session_id.clone(), turn, self.memory.clone(), cancelled.clone())
                 .with_invocation(invocation)
@@ -165,7 +172,7 @@ impl CallTasks {
         });
         let (executor, runner) = (self.executor.clone(), self.runner.clone());
         let (kept, tools) = (self.whole.clone(), self.executor.clone());
-        let to_driver = self.progress_sender.clone();
+        let mut progress = Progress::new(ticket, stream, self.progress_sender.clone());
         let call = admitted.call().clone();
         self.tasks.spawn(inside::run(self.runner.mark, async move {
             // Whoever cancels the call does not wait for its observers either.
@@ -174,10 +181,11 @@ impl CallTasks {
                 Some(()) => tokio::select! {
                     biased;
                     executed = executor.run(admitted, context) => executed,
-                    never = forward(ticket, progress, to_driver) => match never {},
+                    never = progress.forward() => match never {},
                 },
                 None => cancelled_output(&call),
             };
+            progress.flush().await;
             if let (Some(desk), Some(parked)) = (desk, &executed.approval) {
                 desk.parked(parked, &tools);
             }
@@ -237,11 +245,23 @@ impl CallTasks {
         cx: &mut std::task::Context<'_>,
     ) -> std::task::Poll<Option<Input>> {
         use std::task::Poll;
-        if let Poll::Ready(Some((ticket, chunk))) = self.progress.poll_recv(cx) {
-            return Poll::Ready(Some(Input::ToolProgress { ticket, progress: chunk }));
+        if let Some(input) = self.due.pop_front() {
+            return Poll::Ready(Some(input));
+        }
+        if let Poll::Ready(Some((ticket, progress))) = self.progress.poll_recv(cx) {
+            return Poll::Ready(Some(Input::ToolProgress { ticket, progress }));
         }
         match self.tasks.poll_join_next(cx) {
-            Poll::Ready(Some(Ok(done))) => Poll::Ready(self.take(done)),
+            Poll::Ready(Some(Ok(done))) => {
+                // What it told of its progress may have come since that was looked for.
+                for _ in 0..MAX_PROGRESS {
+                    let Ok((ticket, progress)) = self.progress.try_recv() else { break };
+                    self.due.push_back(Input::ToolProgress { ticket, progress });
+                }
+                let end = self.take(done);
+                self.due.extend(end);
+                Poll::Ready(self.due.pop_front())
+            }
             Poll::Ready(Some(Err(error))) => {
                 // Everything foreign is caught inside, so this is only an abort.
                 tracing::debug!(%error, "a task of a call ended early");
@@ -292,17 +312,55 @@ impl CallTasks {
     }
 }
 
-/// Hands on the progress of a call for as long as it runs.
-async fn forward(
+/// Hands on what a call tells of its progress, in order and before its end.
+struct Progress {
     ticket: Ticket,
-    mut progress: mpsc::Receiver<ModelResponseChunk>,
+    stream: mpsc::Receiver<ModelResponseChunk>,
     to_driver: mpsc::Sender<(Ticket, Box<ModelResponseChunk>)>,
-) -> Infallible {
-    while let Some(chunk) = progress.recv().await {
-        // The driver is only gone when the whole session is.
-        let _ = to_driver.send((ticket, chunk.into())).await;
+    /// What the driver has no room for yet.
+    next: Option<Box<ModelResponseChunk>>,
+}
+
+impl Progress {
+    fn new(
+        ticket: Ticket,
+        stream: mpsc::Receiver<ModelResponseChunk>,
+        to_driver: mpsc::Sender<(Ticket, Box<ModelResponseChunk>)>,
+    ) -> Self {
+        Self { ticket, stream, to_driver, next: None }
     }
-    std::future::pending().await
+
+    /// Hands on what comes for as long as the call runs. Loses nothing when it is dropped.
+    async fn forward(&mut self) -> Infallible {
+        loop {
+            self.hand_on().await;
+            match self.stream.recv().await {
+                Some(chunk) => self.next = Some(chunk.into()),
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    /// Hands on what was told right before the end.
+    async fn flush(&mut self) {
+        self.stream.close();
+        self.hand_on().await;
+        while let Ok(chunk) = self.stream.try_recv() {
+            self.next = Some(chunk.into());
+            self.hand_on().await;
+        }
+    }
+
+    async fn hand_on(&mut self) {
+        if self.next.is_none() {
+            return;
+        }
+        // The driver is only gone when the whole session is.
+        let Ok(room) = self.to_driver.reserve().await else { return };
+        if let Some(chunk) = self.next.take() {
+            room.send((self.ticket, chunk));
+        }
+    }
 }
 
 impl Runner {

@@ -301,9 +301,7 @@ impl Engine {
 
     /// No more is known of the user's speech; nothing stays paused for it.
     pub(super) fn forget_speech(&mut self) {
-        if self.floor.judged.is_some() || self.floor.paused {
-            self.end_judgement(ResumeCause::Noise);
-        }
+        self.end_judgement(ResumeCause::Noise);
     }
 
     /// Asks for the answer to what the user said, where that is for the session to do.

@@ -372,6 +372,44 @@ mod tests {
     }
 
     #[test]
+    fn what_follows_a_word_closely_is_heard_with_it() {
+        let item: Arc<str> = "item".into();
+        let mut ledger = Ledger::default();
+        ledger.text(&item, TextUpdate::Delta("One, two three?! Four five six.".into()));
+        ledger.audio(&item, 0, seconds(4.0));
+        let word = |word: &str, end| WordTime::new(word, seconds(end));
+        let words = [("One", 0.2), ("two", 0.4), ("three", 0.6), ("Four", 0.8), ("five", 1.0)];
+        ledger.word_times(&item, words.map(|(said, end)| word(said, end)).into());
+        let heard = |at| ledger.heard_text(seconds(at), false);
+        assert_eq!(heard(0.3), "One,");
+        assert_eq!(heard(0.5), "One, two");
+        assert_eq!(heard(0.7), "One, two three?!");
+        assert_eq!(heard(0.9), "One, two three?! Four");
+    }
+
+    #[test]
+    fn nothing_is_heard_beyond_the_first_word_that_is_not() {
+        let (first, second): (Arc<str>, Arc<str>) = ("first".into(), "second".into());
+        let mut ledger = Ledger::default();
+        // All words come before their audio, the times of the first item alone are told.
+        ledger.text(&first, TextUpdate::Delta("One two".into()));
+        ledger.text(&second, TextUpdate::Delta("three four".into()));
+        ledger.audio(&first, 0, seconds(1.0));
+        ledger.audio(&second, 0, seconds(1.0));
+        let words = [WordTime::new("One", seconds(0.4)), WordTime::new("two", seconds(0.9))];
+        ledger.word_times(&first, words.into());
+        assert_eq!(ledger.heard_text(seconds(0.8), false), "One");
+    }
+
+    #[test]
+    fn a_reply_that_is_only_read_counts_as_a_whole() {
+        let mut ledger = Ledger::default();
+        ledger.text(&"item".into(), TextUpdate::Delta("One two".into()));
+        assert_eq!(ledger.heard_text(Duration::ZERO, false), "One two");
+        assert_eq!(ledger.heard_text(Duration::ZERO, true), "One two");
+    }
+
+    #[test]
     fn words_far_ahead_of_the_audio_are_not_taken_as_heard() {
         let item: Arc<str> = "item".into();
         let mut ledger = Ledger::default();

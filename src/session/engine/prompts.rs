@@ -294,6 +294,21 @@ mod tests {
             panic!("not asked")
         };
         assert!(text.contains("30 seconds"), "{text}");
+        let spoken = |language, seconds| spoken_duration(language, Duration::from_secs(seconds));
+        let (english, german) = (Language::English, Language::German);
+        for (seconds, words, worte) in [
+            (0, "1 second", "1 Sekunde"),
+            (1, "1 second", "1 Sekunde"),
+            (59, "59 seconds", "59 Sekunden"),
+            (60, "1 minute", "1 Minute"),
+            (119, "1 minute", "1 Minute"),
+            (120, "2 minutes", "2 Minuten"),
+        ] {
+            assert_eq!(
+                (spoken(english, seconds), spoken(german, seconds)),
+                (words.into(), worte.into())
+            );
+        }
     }
 
     #[test]

@@ -121,6 +121,8 @@ fn is_users(item: &HistoryItem) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use antiphon_types::{JsonObject, ToolCall};
+
     use super::*;
 
     #[test]
@@ -147,5 +149,34 @@ mod tests {
             })
             .collect();
         assert_eq!(texts, ["one", "first", "two", "second", "late", "three"]);
+    }
+
+    #[test]
+    fn what_the_agent_said_stands_before_the_calls_that_ended_after_it_began() {
+        let began = Instant::now();
+        let at = |seconds| began + Duration::from_secs(seconds);
+        let call = |id: &str| HistoryItem::Tool {
+            call: ToolCall { id: id.into(), name: "look".into(), args: JsonObject::new() },
+            response: JsonObject::new(),
+        };
+        let says =
+            |text: &str| HistoryItem::Message { role: HistoryRole::Agent, text: text.into() };
+        let mut reconnect = Reconnect::new(Attempts::new(Default::default(), 0, 1), None);
+        reconnect.remember(1, at(1), call("before"));
+        reconnect.remember(1, at(4), call("while"));
+        reconnect.remember(1, at(6), call("while, too"));
+        // It was heard to its end only then.
+        reconnect.remember(1, at(3), says("let me look"));
+        reconnect.remember(1, at(8), says("here it is"));
+        let known: Vec<_> = reconnect
+            .history()
+            .into_iter()
+            .map(|item| match item {
+                HistoryItem::Message { text, .. } => text,
+                HistoryItem::Tool { call, .. } => call.id.to_string(),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(known, ["before", "let me look", "while", "while, too", "here it is"]);
     }
 }

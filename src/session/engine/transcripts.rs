@@ -192,6 +192,8 @@ impl Utterances {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -209,6 +211,31 @@ mod tests {
         apply(&mut text, TextUpdate::Delta("world".into()));
         assert!(apply(&mut text, TextUpdate::Final(None)));
         assert_eq!(text, "hello world");
+    }
+
+    #[test]
+    fn a_name_that_is_told_again_names_no_other_speech() {
+        let now = Instant::now();
+        let utterance = |item: &str| {
+            let (item, text) = (item.into(), String::new());
+            Utterance { item, text, turn: None, began_at: now, language: None }
+        };
+        let mut heard = Utterances::default();
+        heard.speech_begins(now);
+        heard.committed("named".into(), now);
+        heard.open(utterance("open"));
+        heard.open(utterance("finished"));
+        heard.finish("finished");
+        let later = now + Duration::from_secs(1);
+        heard.speech_begins(later);
+        for known in ["named", "open", "finished"] {
+            heard.committed(known.into(), later);
+        }
+        // The later speech has no name yet, and gets its own.
+        heard.committed("later".into(), later);
+        assert_eq!(heard.take_wordless("later").unwrap().began_at, later);
+        assert_eq!(heard.take_wordless("named").unwrap().began_at, now);
+        assert!(heard.take_wordless("open").is_none());
     }
 
     #[test]

@@ -132,6 +132,16 @@ mod tests {
     }
 
     #[test]
+    fn turns_of_the_whole_conversation_advance_a_step_as_well() {
+        let mut workflow = workflow(|config| {
+            config.steps[0].max_turns = None;
+            config.max_turns = Some(3);
+        });
+        assert_eq!((workflow.user_turn(), workflow.user_turn()), (None, None));
+        assert_eq!(workflow.user_turn().unwrap().step.as_deref(), Some("ask"));
+    }
+
+    #[test]
     fn a_required_tool_holds_the_step() {
         let mut workflow = workflow(|config| config.steps[0].require_tools = vec!["id".into()]);
         for _ in 0..5 {

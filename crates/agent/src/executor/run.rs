@@ -284,7 +284,11 @@ impl ToolExecutor {
 
         let over = tokio::select! {
             biased;
-            ended = &mut task.task => return (End::of_task(ended), task.close()),
+            ended = &mut task.task => {
+                // Whoever keeps what the tool was given is told that the call is over.
+                cancelled.cancel();
+                return (End::of_task(ended), task.close());
+            }
             () = cancelled.cancelled() => End::of(Outcome::Cancelled, "cancelled while it ran"),
             () = &mut timeout => {
                 let ms = registered.limits.timeout.as_millis();
@@ -383,11 +387,6 @@ impl Bodies {
         }
         state.running += 1;
         Some(Running(self.clone()))
-    }
-
-    /// Whether the call is over.
-    pub(crate) fn is_closed(&self) -> bool {
-        self.lock().closed
     }
 
     fn close(&self) -> bool {

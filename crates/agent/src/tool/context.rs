@@ -83,7 +83,7 @@ impl ToolContext {
         // A tool that only ever sends lets others have their turn, and can be dropped.
         tokio::task::consume_budget().await;
         let Some(stream) = &self.stream else { return };
-        if self.cancelled.is_cancelled() || self.bodies.is_closed() {
+        if self.cancelled.is_cancelled() {
             return;
         }
         chunk.role.get_or_insert(Role::Tool);

@@ -1,15 +1,15 @@
 //! Calls that wait for a person.
 
 use std::{
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, mpsc},
     time::Duration,
 };
 
 use antiphon_agent::{
     Admission, Agent, AgentFinishReason, AgentInit, AgentInput, AgentOutput, CallContext, Denial,
-    InMemory, InMemorySessionStore, InterruptibleTool, InvocationContext, Invoke, Message,
-    Messages, Outcome, Parking, Part, Prompt, PromptAgent, Role, RunContext, SessionStore,
-    ToolExecutor, ToolRegistry, ToolResume, TurnResult, Verdict,
+    Effects, Executed, FuncTool, InMemory, InMemorySessionStore, InterruptibleTool,
+    InvocationContext, Invoke, Message, Messages, Outcome, Parking, Part, Prompt, PromptAgent,
+    Role, RunContext, SessionStore, ToolExecutor, ToolRegistry, ToolResume, TurnResult, Verdict,
     approval::{Answer, ApprovalError, Approvals},
     ledger::{CallRecord, CallState, LEDGER, close_parked, parked_request},
     tool::{interrupt, resume},
@@ -21,7 +21,10 @@ use proptest::prelude::*;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::support::{Counter, guarded, object, pay, request};
+use crate::{
+    ledger::Full,
+    support::{Counter, guarded, object, pay, request},
+};
 
 fn cx() -> InvocationContext {
     InvocationContext::new()
@@ -75,18 +78,7 @@ impl Rig {
         let turn = invocation.begin_turn().unwrap();
         let context = invocation.context().clone().with_turn(turn.context().clone());
         let args = json!({ "amount": amount });
-        let memory = Arc::new(InMemory::new());
-        let mut admission = CallContext::new("s", 1, memory.clone());
-        admission.invocation = context.clone();
-        let tools = self.tools.with_new_ids();
-        let admitted = match tools.admit(&admission, request("c1", "pay", &args.to_string())) {
-            Admission::Run(admitted) => admitted,
-            other => panic!("{other:?}"),
-        };
-        let run = RunContext::new("s", 1, memory, Default::default())
-            .with_invocation(context)
-            .parking(Parking::new("Wait."));
-        let done = tools.run(admitted, run).await;
+        let done = self.run(context, &args).await;
         assert_eq!(done.outcome, Outcome::Paused);
         assert_eq!(done.response.response["message"], "Wait.");
         let record = *done.approval.unwrap();
@@ -101,6 +93,29 @@ impl Rig {
         let finish_reason = Some(AgentFinishReason::Interrupted);
         turn.seal(Ok(TurnResult { finish_reason })).write().await;
         record
+    }
+
+    /// As [`Rig::parks`], whatever comes of the call; the turn is left as it is.
+    async fn runs(&self, amount: u64) -> Executed {
+        let invocation = self.agent.open(&cx(), AgentInit::session("s")).await.unwrap();
+        let turn = invocation.begin_turn().unwrap();
+        let context = invocation.context().clone().with_turn(turn.context().clone());
+        self.run(context, &json!({ "amount": amount })).await
+    }
+
+    async fn run(&self, context: InvocationContext, args: &Value) -> Executed {
+        let memory = Arc::new(InMemory::new());
+        let mut admission = CallContext::new("s", 1, memory.clone());
+        admission.invocation = context.clone();
+        let tools = self.tools.with_new_ids();
+        let admitted = match tools.admit(&admission, request("c1", "pay", &args.to_string())) {
+            Admission::Run(admitted) => admitted,
+            other => panic!("{other:?}"),
+        };
+        let run = RunContext::new("s", 1, memory, Default::default())
+            .with_invocation(context)
+            .parking(Parking::new("Wait."));
+        tools.run(admitted, run).await
     }
 
     async fn approve(&self, key: &str) -> Result<CallRecord, ApprovalError> {
@@ -296,6 +311,41 @@ async fn a_tool_that_asked_is_told_the_answer_and_may_ask_again() {
     let told = object(json!({ "signed": "Ann" }));
     rig.approve_as(&parked.key, Answer::new().told(told)).await.unwrap();
     assert_eq!(rig.outputs().await, [json!({ "signed": "Ann" })]);
+}
+
+#[tokio::test]
+async fn a_question_that_cannot_be_kept_fails_the_call_and_tells_what_is_still_at_work() {
+    let (began, begins) = mpsc::channel::<()>();
+    let (release, latch) = mpsc::channel::<()>();
+    let inner = Arc::new(Mutex::new(Some((began, latch))));
+    let begins = Arc::new(Mutex::new(begins));
+    let tool = FuncTool::new("pay", "Pays.", None, move |cx, _| {
+        let ((began, latch), begins) = (inner.lock().unwrap().take().unwrap(), begins.clone());
+        async move {
+            tokio::spawn(async move {
+                let work = move || {
+                    began.send(()).unwrap();
+                    let _ = latch.recv();
+                };
+                let _ = cx.spawn_blocking(work).await;
+            });
+            let begun = move || begins.lock().unwrap().recv();
+            tokio::task::spawn_blocking(begun).await.unwrap().unwrap();
+            Err(interrupt(json!({ "amount": 7 })))
+        }
+    });
+    let registry = ToolRegistry::new();
+    registry.must_register(tool.effects(Effects::ReadOnly));
+    let tools = ToolExecutor::new(Arc::new(registry), None);
+    let store: Arc<dyn SessionStore> = Arc::new(Full(InMemorySessionStore::new()));
+    let rig = over(store, tools, Counter::default());
+    let done = rig.runs(7).await;
+    assert_eq!((done.outcome, done.approval), (Outcome::Error, None));
+    assert_eq!(done.response.response["error"], Outcome::Error.fixed_text());
+    let detail = done.detail.unwrap();
+    assert!(detail.contains("could not be parked") && detail.contains("full"), "{detail}");
+    assert!(done.detached, "it works in the background");
+    drop(release);
 }
 
 #[tokio::test]

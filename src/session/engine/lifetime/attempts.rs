@@ -272,6 +272,15 @@ mod tests {
     }
 
     #[test]
+    fn chance_is_that_of_its_generator() {
+        // The first numbers of SplitMix64 from 0, as its author gives them.
+        let mut chance = Chance::new(0);
+        let numbers = [chance.next(), chance.next(), chance.next()];
+        let expected = [0xe220_a839_7b1d_cdaf, 0x6e78_9e6a_a1b9_65f4, 0x06c4_5d18_8009_454f];
+        assert_eq!(numbers, expected);
+    }
+
+    #[test]
     fn what_cannot_be_mended_is_not_tried_again() {
         let now = Instant::now();
         let closed = |code| LiveError::Closed { code, reason: String::new() };

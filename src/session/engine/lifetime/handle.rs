@@ -124,4 +124,21 @@ mod tests {
         assert!(handle.usable(1, now + 2 * hour).is_none());
         assert!(!handle.forget());
     }
+
+    #[test]
+    fn a_handle_is_given_up_at_once_where_it_is_refused_and_later_where_the_line_may_be_at_fault() {
+        let closed = |code| LiveError::Closed { code, reason: String::new() };
+        for (error, refused_at) in [
+            (closed(1008), Some(1)),
+            (closed(1011), Some(REFUSALS)),
+            // Another key may be the right one for it.
+            (LiveError::Unauthorized("no".into()), None),
+            (LiveError::Transport("reset".into()), None),
+        ] {
+            let mut handle = Handle::default();
+            handle.renew(0, resumption(), true);
+            let given_up = (1..=2 * REFUSALS).find(|_| handle.is_refused(&error));
+            assert_eq!(given_up, refused_at, "{error}");
+        }
+    }
 }

@@ -1,9 +1,11 @@
 //! The engine against random lives: `world` does what a driver does, `invariants` watches.
 //!
 //! A life that breaks an invariant is shortened as far as it still does, and printed as a recording
-//! that `antiphon replay` and `antiphon explain` read.
+//! that `antiphon replay` and `antiphon explain` read. What a life by chance seldom shows is played by
+//! hand in `scenes`.
 
 mod invariants;
+mod scenes;
 mod steps;
 mod world;
 

@@ -143,13 +143,17 @@ async fn a_tool_that_keeps_what_it_was_given_does_not_keep_its_slot() {
     let mut limits = ExecutorLimits::default();
     limits.max_concurrent = 1;
     let executor = executor(tool.timeout(Duration::from_millis(200))).limits(limits);
+    let (chunks, mut told) = tokio::sync::mpsc::channel(8);
     let mut contexts = Vec::new();
     for id in ["1", "2", "3"] {
         let call = admitted(executor.admit(&call_context(), request(id, "tool", "{}")));
-        assert_eq!(executor.run(call, run_context()).await.outcome, Outcome::Success);
+        let run = run_context().with_stream(chunks.clone(), None);
+        assert_eq!(executor.run(call, run).await.outcome, Outcome::Success);
         contexts.push(keeps.recv().await.unwrap());
     }
     assert!(contexts.iter().all(|cx| cx.cancelled.is_cancelled()), "and is told that it is over");
+    contexts[0].say("I am still at it.").await;
+    assert!(told.try_recv().is_err(), "progress of a call that is over");
 }
 
 /// A runtime with one thread for blocking work, which is taken until something is sent.

@@ -230,7 +230,7 @@ async fn a_call_that_cannot_be_recorded_does_not_run() {
 }
 
 /// A store that takes snapshots but no calls.
-struct Full(InMemorySessionStore);
+pub struct Full(pub InMemorySessionStore);
 
 #[async_trait::async_trait]
 impl antiphon_agent::SnapshotReader for Full {
