@@ -4,6 +4,8 @@
 //! that `antiphon replay` and `antiphon explain` read. What a life by chance seldom shows is played by
 //! hand in `scenes`.
 
+mod able;
+mod fault;
 mod invariants;
 mod scenes;
 mod steps;
@@ -17,9 +19,10 @@ use proptest::{
 };
 
 use self::{
+    fault::Fault,
     invariants::Invariants,
     steps::{KINDS, Pairs, Step, step},
-    world::{Fault, World},
+    world::World,
 };
 use crate::session::recording::{self, Act};
 

@@ -9,21 +9,24 @@ use std::{
 use antiphon_agent::{AgentFinishReason, ModelResponseChunk, Outcome, Part, Role};
 use antiphon_audio::{Generation, Played, PositionSource};
 use antiphon_live::{
-    Capabilities, ErrorInfo, LiveCommand, LiveConfig, LiveError, LiveEvent, ReplyId, ReplyOutcome,
-    Resumption, TextUpdate, WordTime,
+    ErrorInfo, LiveCommand, LiveConfig, LiveError, LiveEvent, ReplyId, ReplyOutcome, Resumption,
+    TextUpdate, WordTime,
 };
 use antiphon_types::{
     AudioFormat, AudioFrame, JsonObject, ToolArguments, ToolCall, ToolCallRequest, ToolResponse,
 };
 use bytes::Bytes;
 
-use super::{Invariants, Step};
+use super::{
+    Fault, Invariants, Step,
+    able::{BOUNDED, JUDGED, capabilities},
+};
 use crate::session::{
-    BargeIn, EndReason, EventKind, IdleConfig, ReconnectPolicy, SayOptions, SessionLimits,
-    SpeechJudge, UserAudio,
+    BargeIn, EndReason, IdleConfig, ReconnectPolicy, SayOptions, SessionLimits, SpeechJudge,
+    UserAudio,
     engine::{
-        Decision, Engine, EngineConfig, HandOff, HookTrouble, HostCommand, Input, MAX_GATED,
-        Manner, Origin, Output, Persona, Ticket, io::not_run,
+        Decision, EngineConfig, HandOff, HookTrouble, HostCommand, Input, MAX_GATED, Manner,
+        Origin, Output, Persona, Ticket, io::not_run,
     },
     journal::{Committed, Linked},
     recording::RecordedEngine,
@@ -53,66 +56,6 @@ pub(super) struct World {
     protects: Option<UserAudio>,
     reply_audio: Duration,
 }
-
-/// Something that an engine might do wrong: what it gives is watched together with this.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fault {
-    None,
-    /// Audio of a reply that was cut off still goes to the sink.
-    PlaysOn,
-    /// A call has a second output on the wire.
-    AnswersTwice,
-    /// The provider is told that more was heard than came.
-    ClaimsToBeHeard,
-    /// There is a second end event.
-    EndsTwice,
-}
-
-impl Fault {
-    /// Watches an output, and what the fault adds to it.
-    pub(super) fn watch(self, output: &Output, engine: &Engine, watch: &mut Invariants) {
-        watch.output(output, engine);
-        let added = match (self, output) {
-            (Self::PlaysOn, Output::ClearPlayback { next }) => Output::Play {
-                generation: Generation(next.0.saturating_sub(1)),
-                frame: AudioFrame::from_pcm16(24_000, &[0; 480]),
-            },
-            (
-                Self::AnswersTwice,
-                Output::Send { epoch, command: command @ LiveCommand::ToolResponse(_), origin },
-            ) => Output::Send { epoch: *epoch, command: command.clone(), origin: *origin },
-            (
-                Self::ClaimsToBeHeard,
-                Output::Send {
-                    epoch,
-                    command: LiveCommand::Truncate { item, content_index, audio_end_ms, heard_text },
-                    origin,
-                },
-            ) => Output::Send {
-                epoch: *epoch,
-                command: LiveCommand::Truncate {
-                    item: item.clone(),
-                    content_index: *content_index,
-                    audio_end_ms: audio_end_ms + 60_000,
-                    heard_text: heard_text.clone(),
-                },
-                origin: *origin,
-            },
-            (Self::EndsTwice, Output::Emit(event))
-                if matches!(event.kind, EventKind::SessionEnded { .. }) =>
-            {
-                Output::Emit(event.clone())
-            }
-            _ => return,
-        };
-        watch.output(&added, engine);
-    }
-}
-
-/// Speech is judged.
-const JUDGED: u8 = 64;
-/// The session is bounded in time.
-const BOUNDED: u8 = 128;
 
 /// How long work goes on whose caller hung up.
 const LEFT_WORK: Duration = Duration::from_secs(20);
@@ -185,35 +128,10 @@ impl World {
     /// Whether there was a connection to be made.
     fn connect(&mut self, able: u8) -> bool {
         let Some(epoch) = self.connecting.take() else { return false };
-        let format = AudioFormat::pcm16(24_000);
-        let mut can = Capabilities::audio_only(AudioFormat::pcm16(16_000), format);
-        can.text_input = true;
-        // As far as the next connection goes on from this one, it does so in two ways.
-        can.resumption = able & 3 > 1;
-        can.resumes_calls = able & 4 > 0;
-        can.history = able & 8 > 0;
-        can.update_instructions = able & 16 > 0;
-        can.update_tools = able & 16 > 0;
-        can.connection_limit = (able & 32 > 0).then_some(Duration::from_secs(90));
-        can.tools = true;
-        can.cancel_reply = true;
-        can.truncate = true;
-        can.say = able & 1 > 0;
-        can.create_reply = able & 2 > 0;
-        can.interrupts = able & 4 > 0;
-        can.tools_after_reply = able & 8 > 0;
-        can.replies_after_tools = able & 16 > 0;
-        can.input_transcripts = able & 32 > 0;
-        can.session_answers = able & JUDGED > 0;
-        can.non_blocking_tools = able & 3 == 3;
-        can.interrupts &= able & JUDGED == 0;
-        can.forget_input = able & JUDGED > 0;
-        can.answers_words = able & 33 == 33;
-        can.manual_activity = true;
         self.epoch = epoch;
         self.active = None;
         self.last_done = None;
-        self.input(Input::Connected { epoch, capabilities: Arc::new(can) });
+        self.input(Input::Connected { epoch, capabilities: Arc::new(capabilities(able)) });
         true
     }
 
