@@ -38,6 +38,7 @@ mod notes;
 mod progress;
 mod prompts;
 mod provider;
+mod read_back;
 mod reconnect;
 mod replies;
 mod screen;
