@@ -64,7 +64,7 @@ impl Engine {
 
     /// Ends once nothing is left to do.
     pub(super) fn end_after_work(&mut self) {
-        if self.phase == Phase::Running && self.has_hung_up() && !self.has_work() {
+        if self.has_hung_up() && !self.has_work() {
             self.end_hung_up();
         }
     }

@@ -393,7 +393,7 @@ mod tests {
         let mut ledger = Ledger::default();
         // All words come before their audio, the times of the first item alone are told.
         ledger.text(&first, TextUpdate::Delta("One two".into()));
-        ledger.text(&second, TextUpdate::Delta("three four".into()));
+        ledger.text(&second, TextUpdate::Delta("so it is".into()));
         ledger.audio(&first, 0, seconds(1.0));
         ledger.audio(&second, 0, seconds(1.0));
         let words = [WordTime::new("One", seconds(0.4)), WordTime::new("two", seconds(0.9))];

@@ -67,7 +67,7 @@ impl Engine {
         self.note(reply.turn, Note::Reply(ReplyNote { items }));
     }
 
-    /// Nothing of a reply that was cut off was heard.
+    /// Nothing was heard of a reply, though there was something.
     pub(super) fn note_unheard(&mut self, reply: &Reply, heard: Option<Heard>) {
         let generated = reply.words().trim().to_owned();
         if generated.is_empty() {

@@ -409,10 +409,7 @@ impl Engine {
         let heard =
             reply.began_at.map(|began_at| self.heard(began_at, heard, reply.ledger.received()));
         if reply.id.is_none() || text.is_empty() {
-            if interrupted && reply.id.is_some() {
-                self.note_unheard(reply, heard);
-            }
-            return;
+            return self.note_unheard(reply, heard);
         }
         self.note_reply(reply);
         let item = HistoryItem::Message { role: HistoryRole::Agent, text: text.clone() };

@@ -239,6 +239,20 @@ mod tests {
     }
 
     #[test]
+    fn words_are_not_those_of_a_noise_before_them() {
+        let now = Instant::now();
+        let mut heard = Utterances::default();
+        heard.speech_begins(now);
+        heard.speech_was_noise();
+        assert!(heard.take_wordless("u1").is_none());
+        // Speech that has a name, or a turn, was more than that.
+        heard.speech_begins(now);
+        heard.committed("u2".into(), now);
+        heard.speech_was_noise();
+        assert!(heard.take_wordless("u2").is_some());
+    }
+
+    #[test]
     fn a_flood_of_words_is_bounded() {
         let mut text = String::new();
         for _ in 0..100 {

@@ -297,6 +297,23 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_left_of_what_is_forgotten() {
+        let mut uplink = Uplink::new(Duration::from_millis(40));
+        uplink.audio(frame(1));
+        uplink.audio(frame(2));
+        uplink.mark(image(MAX_IMAGE_BYTES));
+        uplink.clear();
+        assert!(uplink.is_empty() && !uplink.has_marks());
+        assert!(uplink.mark(image(MAX_IMAGE_BYTES)), "there is room again");
+        uplink.audio(frame(3));
+        uplink.audio(frame(4));
+        assert_eq!(uplink.dropped_ms(), 0);
+        uplink.clear_audio();
+        assert_eq!(uplink.pop(), Some(image(MAX_IMAGE_BYTES)));
+        assert!(uplink.is_empty());
+    }
+
+    #[test]
     fn images_are_bounded_in_bytes() {
         let mut uplink = Uplink::new(Duration::from_secs(1));
         let (large, part) = (image(MAX_IMAGE_BYTES + 1), image(MAX_IMAGE_BYTES / 4));

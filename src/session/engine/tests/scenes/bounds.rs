@@ -56,9 +56,11 @@ fn linked(edit: impl FnOnce(&mut Capabilities)) -> Scene {
     })
 }
 
+/// What is under way, and how it comes to be so.
+type Work = (&'static str, fn(&mut Scene));
+
 #[test]
 fn a_caller_leaves_behind_whatever_is_under_way() {
-    type Work = (&'static str, fn(&mut Scene));
     let works: [Work; 6] = [
         ("a reply", |scene| {
             scene.user_says("u1", "Hello.").reply("r1").words("r1", "Well");
@@ -93,8 +95,7 @@ fn a_caller_leaves_behind_whatever_is_under_way() {
 
 #[test]
 fn a_caller_leaves_nothing_behind_where_nothing_is_under_way() {
-    let mut scene = linked(|_| {});
-    let idle: [(&str, fn(&mut Scene)); 4] = [
+    let idle: [Work; 4] = [
         ("answered", |scene| {
             scene.user_says("u1", "Hello.").says("r1", "Hello to you.");
         }),
@@ -165,4 +166,25 @@ fn only_a_request_that_had_its_time_to_begin_is_given_up() {
     assert_eq!(ends(&mut scene), [RequestEnd::TimedOut]);
     scene.done("r1").play_all();
     assert_eq!(scene.names(), [""; 0]);
+}
+
+#[test]
+fn nothing_comes_after_the_end() {
+    let mut scene = Scene::new();
+    scene.user_says("u1", "Look.").reply("r1").calls("r1", &["look"]).allow().done("r1");
+    let ticket = scene.begun();
+    scene.stop().ends(ticket, Outcome::Success);
+    assert_eq!(scene.end(), Some(EndReason::Stopped));
+    scene.outputs.clear();
+    scene.give(Input::SinkFailed { message: "gone".into() }).ends(ticket, Outcome::Success);
+    scene.host(HostCommand::Text("Hello?".into())).lose().stop().wait(60 * SECOND);
+    assert!(scene.outputs.is_empty(), "{:?}", scene.outputs);
+}
+
+#[test]
+fn the_host_may_change_how_long_silence_may_last() {
+    let mut scene = Scene::new();
+    let idle = IdleConfig::new(Some(10 * SECOND), None);
+    scene.host(HostCommand::SetIdle(idle)).wait(10 * SECOND);
+    prompt(&mut scene, HostPromptKind::IdleReminder);
 }

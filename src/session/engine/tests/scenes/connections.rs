@@ -14,10 +14,22 @@ fn who_asks_for_another_connection_while_one_is_waited_for_gets_no_second_one() 
     assert_eq!((scene.connects(), scene.told().len()), (0, 0));
     scene.wait(3 * SECOND);
     assert_eq!(scene.connects(), 1);
+
+    // Also where the last one was resumed by a handle.
+    let mut scene = Scene::with(|config, can| {
+        config.reconnect.initial_backoff = 2 * SECOND;
+        can.resumption = true;
+    });
+    scene.event(handle()).reconnect().lose();
+    scene.connects();
+    scene.host(HostCommand::Reconnect);
+    assert_eq!(scene.connects(), 0);
+    scene.wait(5 * SECOND);
+    assert_eq!(scene.connects(), 1);
 }
 
 #[test]
-fn a_turn_by_hand_that_did_not_leave_goes_up_again_in_its_order() {
+fn turns_by_hand_that_did_not_leave_go_up_again_in_their_order() {
     let mut scene = Scene::new();
     let turn = [
         HostCommand::ActivityStart,
@@ -26,12 +38,15 @@ fn a_turn_by_hand_that_did_not_leave_goes_up_again_in_its_order() {
         HostCommand::Audio(frame(2)),
         HostCommand::ActivityEnd,
         HostCommand::EndAudio,
+        // The user speaks again.
+        HostCommand::ActivityStart,
+        HostCommand::Audio(frame(3)),
     ];
     for command in turn.clone() {
         scene.host(command);
     }
     let sent = scene.uplink();
-    assert_eq!(sent.len(), 6);
+    assert_eq!(sent.len(), 8);
     let epoch = scene.engine.epoch;
     scene.give(Input::Returned { epoch, commands: turn.into() });
     scene.reconnect();
@@ -98,7 +113,7 @@ fn only_who_resumes_by_a_handle_knows_everything() {
 #[test]
 fn a_connection_is_not_left_while_anything_of_it_is_under_way() {
     type Doing = (&'static str, fn(&mut Scene));
-    let doing: [Doing; 11] = [
+    let doing: [Doing; 12] = [
         ("the user speaks", |scene| {
             scene.speaks();
         }),
@@ -115,6 +130,10 @@ fn a_connection_is_not_left_while_anything_of_it_is_under_way() {
         }),
         ("the answer is waited for", |scene| {
             scene.user_says("u1", "Hello.");
+        }),
+        ("the answer is late, and may come", |scene| {
+            scene.user_says("u1", "Hello.").wait(31 * SECOND);
+            assert_eq!(scene.engine.state(), SessionState::Listening);
         }),
         ("the answer to a turn by hand is waited for", |scene| {
             scene.host(HostCommand::ActivityStart).host(HostCommand::ActivityEnd);

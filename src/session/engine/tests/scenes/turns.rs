@@ -3,7 +3,10 @@
 use antiphon_live::{LiveCommand, TextUpdate, VoiceActivity, WordTime};
 
 use super::*;
-use crate::session::{Confidence, Heard, SessionState};
+use crate::session::{
+    Confidence, Heard, SessionState, SpeechJudge, UserAudio,
+    engine::{HandOff, Origin, Persona},
+};
 
 #[test]
 fn words_of_an_utterance_that_is_over_are_counted_and_change_nothing() {
@@ -182,4 +185,101 @@ fn audio_that_the_wire_does_not_take_is_dropped_and_counted() {
     }
     assert_eq!(scene.engine.stats().uplink_dropped_ms, 500);
     assert_eq!(scene.uplink().len(), 100);
+}
+
+#[test]
+fn a_turn_by_hand_that_was_not_taken_is_none_unless_something_is_under_way() {
+    type Doing = (SessionState, fn(&mut Scene));
+    let doing: [Doing; 4] = [
+        (SessionState::Listening, |_| {}),
+        (SessionState::Processing, |scene| {
+            scene.reply("r1").words("r1", "Well");
+        }),
+        (SessionState::Processing, |scene| {
+            scene.host(HostCommand::Interrupt).host(HostCommand::Text("Hello.".into()));
+        }),
+        (SessionState::Processing, |scene| {
+            scene.reply("r1").calls("r1", &["look"]).allow().done("r1");
+        }),
+    ];
+    for (at, (state, begin)) in doing.into_iter().enumerate() {
+        let mut scene = Scene::new();
+        scene.host(HostCommand::ActivityStart).host(HostCommand::ActivityEnd);
+        begin(&mut scene);
+        assert_eq!(scene.engine.state(), SessionState::Processing);
+        let epoch = scene.engine.epoch;
+        let error = LiveError::InvalidCommand("nothing was said".into());
+        let (command, origin) = ("activity_end", Origin::None);
+        scene.give(Input::Refused { epoch, command, origin, error });
+        assert_eq!(scene.engine.state(), state, "{at}");
+    }
+}
+
+#[test]
+fn a_provider_that_never_ends_what_it_was_asked_to_stop_is_not_waited_for() {
+    let mut scene = Scene::new();
+    scene.reply("r1").audio("r1", 500).host(HostCommand::Interrupt);
+    scene.host(HostCommand::Text("And now?".into()));
+    assert!(!scene.names().contains(&"text"));
+    scene.wait(9 * SECOND);
+    assert_eq!(scene.names(), [""; 0]);
+    scene.wait(SECOND);
+    assert_eq!(scene.names(), ["text"]);
+    let gave_up = |told: &EventKind| matches!(told, EventKind::Error { message, .. } if message.contains("never ended"));
+    assert!(scene.told().iter().any(gave_up));
+}
+
+#[test]
+fn what_the_host_plays_has_an_echo_as_well() {
+    for (guard, paused) in [(SECOND, false), (Duration::ZERO, true)] {
+        let judge = SpeechJudge::default().echo_guard(guard);
+        let mut scene = Scene::with(|config, can| {
+            config.barge_in = BargeIn::Judged(judge);
+            (can.session_answers, can.interrupts) = (true, false);
+        });
+        let (frame, options) = (AudioFrame::from_pcm16(24_000, &[7; 48_000]), Default::default());
+        scene.host(HostCommand::Play { frame, options, request: None });
+        scene.wait(500 * MS).speaks();
+        assert_eq!(scene.has(|output| matches!(output, Output::PausePlayback)), paused);
+    }
+}
+
+#[test]
+fn a_user_who_is_not_to_be_heard_is_silent_to_the_provider_while_the_agent_speaks() {
+    for (audio, muted) in [(UserAudio::Drop, true), (UserAudio::Keep, false)] {
+        let mut scene = Scene::with(|config, _| config.barge_in = BargeIn::Never { audio });
+        scene.reply("r1").audio("r1", 500).done("r1").host(HostCommand::Audio(frame(9)));
+        scene.play_all().host(HostCommand::Audio(frame(9)));
+        let spoken = LiveCommand::AppendAudio(frame(9));
+        let first = if muted { LiveCommand::AppendAudio(frame(0)) } else { spoken.clone() };
+        assert_eq!(scene.uplink(), [first, spoken]);
+        assert_eq!(scene.engine.stats().muted_user_ms, if muted { 20 } else { 0 });
+    }
+}
+
+#[test]
+fn words_alone_do_not_interrupt_before_the_speech_has_lasted() {
+    let judge = SpeechJudge::default().min_speech(800 * MS);
+    let mut scene = Scene::with(|config, can| {
+        config.barge_in = BargeIn::Judged(judge);
+        (can.session_answers, can.interrupts) = (true, false);
+    });
+    scene.reply("r1").audio("r1", 5_000).speaks().wait(300 * MS);
+    scene.hears("u1", TextUpdate::Delta("What time".into()));
+    let cleared = |output: &Output| matches!(output, Output::ClearPlayback { .. });
+    assert!(scene.has(|output| matches!(output, Output::PausePlayback)));
+    assert!(!scene.has(cleared));
+    scene.wait(500 * MS);
+    assert!(scene.has(cleared));
+}
+
+#[test]
+fn who_takes_over_speaks_first_also_where_only_words_ask_for_that() {
+    let mut scene = Scene::with(|_, can| can.create_reply = false);
+    let persona = Persona { instructions: None, tools: Vec::new(), voice: None };
+    let order = HandOff { number: 1, to: Some("b".into()), persona: Some(persona), speaks: true };
+    scene.host(HostCommand::HandOff(order)).connect();
+    let sent = scene.sent();
+    let [LiveCommand::Text { text, reply: true }] = &sent[..] else { panic!("{sent:?}") };
+    assert_eq!(text, "(You have just taken over the conversation. Go on with it.)");
 }
