@@ -1,7 +1,7 @@
 //! Silence, goodbyes and other ends.
 
 use super::*;
-use crate::session::{HostPromptKind, RequestEnd, SayOptions, journal::Linked};
+use crate::session::{HostPromptKind, HostPromptStage, RequestEnd, SayOptions, journal::Linked};
 
 /// The prompt that the host is asked about.
 fn prompt(scene: &mut Scene, kind: HostPromptKind) -> u64 {
@@ -187,4 +187,25 @@ fn the_host_may_change_how_long_silence_may_last() {
     let idle = IdleConfig::new(Some(10 * SECOND), None);
     scene.host(HostCommand::SetIdle(idle)).wait(10 * SECOND);
     prompt(&mut scene, HostPromptKind::IdleReminder);
+}
+
+#[test]
+fn leave_is_taken_before_a_bound_and_the_host_learns_that_it_was_sent() {
+    let mut scene = Scene::with(|config, _| config.limits.max_length = Some(60 * SECOND));
+    scene.wait(45 * SECOND);
+    let id = prompt(&mut scene, HostPromptKind::WrapUp);
+    scene.give(Input::PromptVerdict { id, allowed: true });
+    said(&mut scene);
+    scene.told();
+    scene.give(Input::PromptSent { id });
+    let stages = scene.told().into_iter().filter_map(|told| match told {
+        EventKind::HostPrompt(prompt) => Some(prompt.stage),
+        _ => None,
+    });
+    assert_eq!(stages.collect::<Vec<_>>(), [HostPromptStage::Sent]);
+    scene.wait(14 * SECOND);
+    assert_eq!(scene.end(), None);
+    scene.wait(SECOND);
+    let limit = "session_length".into();
+    assert_eq!(scene.end(), Some(EndReason::Limit { limit }));
 }
