@@ -79,6 +79,8 @@ impl Scene {
             seed: None,
             lifetime: Default::default(),
             linked: None,
+            output_guard: None,
+            input_guard: None,
         };
         edit(&mut config, &mut can);
         let mut scene = Self {
