@@ -6,7 +6,7 @@ use super::{
     Engine,
     calls::Stage,
     confirm::Answer,
-    io::{Output, Ticket},
+    io::Ticket,
     prompts,
     sequencer::{Wanted, Why},
 };
