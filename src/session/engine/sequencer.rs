@@ -331,7 +331,7 @@ impl Sequencer {
 
 impl Reply {
     fn is_audible(&self) -> bool {
-        !self.cut && !(self.queued.is_zero() && self.held().is_zero())
+        !(self.cut || self.queued.is_zero() && self.held().is_zero())
     }
 
     /// Audio that waits for its words to pass.
