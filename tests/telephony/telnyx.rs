@@ -1,6 +1,9 @@
 //! Telnyx's Call Control: its events are signed, and tell what becomes of calls.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::{SystemTime, UNIX_EPOCH},
+};
 
 use antiphon::{
     live::{LiveCommand, LiveEvent, ReplyOutcome},
@@ -19,6 +22,8 @@ use crate::{
 const TOP: &str = "public_url = \"https://example.com\"\ntoken_secret_env = \"SECRET\"\n\
                    transfer_allow = [\"+1555\"]";
 const CALL: &str = "v3:abc_D-e";
+/// Of events.
+static NUMBER: AtomicU64 = AtomicU64::new(0);
 
 fn key() -> Ed25519KeyPair {
     Ed25519KeyPair::from_seed_unchecked(&[7; 32]).unwrap()
@@ -36,7 +41,9 @@ async fn rig(api: &Api) -> Rig {
 
 /// An event, signed as Telnyx signs it (ed25519 over time and body).
 async fn tells(rig: &Rig, event: &str, payload: Value) -> u16 {
-    let body = json!({"data": {"event_type": event, "id": "e1", "payload": payload}}).to_string();
+    // Each event has a name of its own: one that is told twice does nothing the second time.
+    let id = format!("e{}", NUMBER.fetch_add(1, Ordering::Relaxed));
+    let body = json!({"data": {"event_type": event, "id": id, "payload": payload}}).to_string();
     let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     let signature = key().sign(format!("{at}|{body}").as_bytes());
     let headers = [

@@ -394,16 +394,19 @@ mod tests {
     use super::*;
 
     /// Each tool that does something to the call, with arguments that it would take.
-    const ACTIONS: [(&str, &str); 4] = [
+    const ACTIONS: [(&str, &str); 6] = [
         ("hang_up", "{}"),
         ("transfer_call", r#"{"to": "+15550001"}"#),
         ("press_keys", r#"{"keys": "12#"}"#),
         ("collect_keys", "{}"),
+        ("hold_call", r#"{"seconds": 5}"#),
+        ("mute_caller", r#"{"on": true}"#),
     ];
 
     #[tokio::test]
     async fn nothing_is_done_to_a_call_that_a_policy_denies() {
-        let (control, mut commands) = CallControl::new();
+        let offers = Offers { transfer: true, keys: true };
+        let (control, mut commands) = CallControl::new(offers);
         let registry = ToolRegistry::new();
         for tool in call_tools(&control) {
             registry.register_shared(tool).unwrap();
