@@ -22,7 +22,7 @@ test:
 
 interop-providers:
 	@scripts/setup.sh test
-	cargo build --locked --workspace --all-features --bins
+	cargo build --locked --workspace --all-features --bins --example gemini --example azure --example fallback
 	.venv/bin/python tests/interop/run.py target/debug --providers
 
 interop-telephony:
@@ -38,7 +38,7 @@ setup:
 soak:
 	@scripts/setup.sh test
 	PROPTEST_CASES=$${CASES:-20000} KILLS=$${KILLS:-200} SEED=$${SEED:-$$(date +%s)} cargo nextest run --locked --workspace --all-features --no-fail-fast
-	cargo build --release --locked --workspace --all-features --bins --example slow_hook --example text_agent --example resume_by_text
+	cargo build --release --locked --workspace --all-features --bins --example slow_hook --example text_agent --example resume_by_text --example gemini --example azure --example fallback
 	.venv/bin/python tests/interop/run.py target/release
 
 # Needs cargo-mutants. Random lives are short here: a change is noticed early or not at all.

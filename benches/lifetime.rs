@@ -1,27 +1,32 @@
 //! What a change of connections costs: `cargo bench --bench lifetime`.
 //!
 //! One session over loopback, whose user never stops talking, has its connection replaced two hundred
-//! times: printed are the gaps, the user's audio that was lost, and how much memory it took. Then five
-//! hundred sessions have theirs replaced within one minute, each in a conversation that goes on.
+//! times: printed are the gaps between connections as the session tells them, the gap that the caller
+//! hears, the user's audio that was lost, and how much memory it took. The caller's gap is taken at the
+//! sink: a question is asked in the moment of the change, so that the answer is due from then on, and
+//! until its first audio is written nothing is heard. Beside it stands the same without a change. Then
+//! five hundred sessions have theirs replaced within one minute, each in a conversation that goes on.
 
 mod shared;
 
 use std::{
     fs,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
+    task::{Context, Poll},
     time::{Duration, Instant},
 };
 
 use antiphon::{
-    audio::{AudioFormat, ClockedSink},
+    audio::{AudioFormat, AudioFrame, AudioSink, ClockedSink, Generation, Played, SinkError},
     live::{Frame, LiveConfig, acceptor::ServerSocket},
     providers::openai::OpenAi,
     session::{AgentSession, EventKind, EventStream, IdleConfig},
 };
 use antiphon_testkit::openai::{Pace, Reply, Rule, Script, Server};
+use serde_json::json;
 
 use self::shared::{Error, at, serve};
 
@@ -44,7 +49,8 @@ fn main() -> Result<(), Error> {
 async fn one_session() -> Result<(), Error> {
     let heard = Arc::new(AtomicU64::new(0));
     let url = listen(heard.clone()).await?;
-    let (session, mut events) = start(&url).await?;
+    let ear = Ear::default();
+    let (session, mut events) = start(&url, ear.clone()).await?;
     let talking = session.clone();
     let talk = tokio::spawn(async move {
         let frame = antiphon_testkit::voice_like(24_000, 20);
@@ -60,10 +66,19 @@ async fn one_session() -> Result<(), Error> {
     });
     let mut gaps = Vec::with_capacity(CHANGES);
     let (mut lost, mut before) = (0, 0);
+    for _ in 0..CHANGES {
+        tokio::time::sleep(BETWEEN).await;
+        ear.audio_is_due();
+        ask(&session, &mut events).await?;
+    }
+    let usual = ear.take();
     for number in 0..CHANGES {
         tokio::time::sleep(BETWEEN).await;
         session.reconnect()?;
+        ear.audio_is_due();
+        session.send_text("Are you there?")?;
         let (gap_ms, audio_lost_ms) = restored(&mut events).await?;
+        answered(&mut events).await?;
         gaps.push(gap_ms);
         lost += audio_lost_ms;
         if number == CHANGES / 4 {
@@ -83,7 +98,112 @@ async fn one_session() -> Result<(), Error> {
         at(&gaps, 1.0),
         heard.load(Relaxed),
     );
+    let silences = ear.take();
+    for (what, silences) in [("over a change", silences), ("without one", usual)] {
+        println!(
+            "at the loudspeaker, {what}: {} answers; without audio where it was due p50 {:.1} ms, p99 \
+             {:.1} ms, worst {:.1} ms",
+            silences.len(),
+            at(&silences, 0.5),
+            at(&silences, 0.99),
+            at(&silences, 1.0),
+        );
+    }
     Ok(())
+}
+
+/// Measures for how long nothing is heard where audio is due. Clones share it.
+#[derive(Clone, Default)]
+struct Ear(Arc<Mutex<Silence>>);
+
+#[derive(Default)]
+struct Silence {
+    due: Option<Instant>,
+    /// In milliseconds.
+    lasted: Vec<f64>,
+}
+
+impl Ear {
+    /// From now on something should be heard.
+    fn audio_is_due(&self) {
+        self.silence().due = Some(Instant::now());
+    }
+
+    fn audio_came(&self) {
+        let mut silence = self.silence();
+        if let Some(due) = silence.due.take() {
+            silence.lasted.push(due.elapsed().as_secs_f64() * 1_000.0);
+        }
+    }
+
+    /// How long each of them lasted, the shortest first.
+    fn take(&self) -> Vec<f64> {
+        let mut lasted = std::mem::take(&mut self.silence().lasted);
+        lasted.sort_unstable_by(f64::total_cmp);
+        lasted
+    }
+
+    fn silence(&self) -> std::sync::MutexGuard<'_, Silence> {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+/// A loudspeaker to which an ear listens.
+struct Listened {
+    sink: ClockedSink,
+    ear: Ear,
+}
+
+impl AudioSink for Listened {
+    fn format(&self) -> AudioFormat {
+        self.sink.format()
+    }
+
+    fn room(&self, now: Instant) -> usize {
+        self.sink.room(now)
+    }
+
+    fn write(
+        &mut self,
+        generation: Generation,
+        frame: &AudioFrame,
+        now: Instant,
+    ) -> Result<(), SinkError> {
+        self.ear.audio_came();
+        self.sink.write(generation, frame, now)
+    }
+
+    fn finish(&mut self, generation: Generation, now: Instant) -> Result<(), SinkError> {
+        self.sink.finish(generation, now)
+    }
+
+    fn clear(&mut self, next: Generation, now: Instant) -> Result<Option<Played>, SinkError> {
+        self.sink.clear(next, now)
+    }
+
+    fn pause(&mut self, now: Instant) -> Result<(), SinkError> {
+        self.sink.pause(now)
+    }
+
+    fn resume(&mut self, now: Instant) -> Result<(), SinkError> {
+        self.sink.resume(now)
+    }
+
+    fn position(&self, now: Instant) -> Option<Played> {
+        self.sink.position(now)
+    }
+
+    fn poll_progress(
+        &mut self,
+        cx: &mut Context<'_>,
+        now: Instant,
+    ) -> Poll<Result<Played, SinkError>> {
+        self.sink.poll_progress(cx, now)
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        self.sink.next_deadline()
+    }
 }
 
 /// Sessions that change in the same minute, each between two turns.
@@ -100,7 +220,7 @@ async fn many_sessions() -> Result<(), Error> {
         let url = url.clone();
         lives.push(tokio::spawn(async move {
             tokio::time::sleep(MINUTE / 6 * number / SESSIONS).await;
-            let (session, mut events) = start(&url).await?;
+            let (session, mut events) = start(&url, Ear::default()).await?;
             ask(&session, &mut events).await?;
             tokio::time::sleep(MINUTE / 2).await;
             session.reconnect()?;
@@ -134,8 +254,8 @@ async fn many_sessions() -> Result<(), Error> {
     Ok(())
 }
 
-async fn start(url: &str) -> Result<(AgentSession, EventStream), Error> {
-    let sink = ClockedSink::new(AudioFormat::pcm16(24_000));
+async fn start(url: &str, ear: Ear) -> Result<(AgentSession, EventStream), Error> {
+    let sink = Listened { sink: ClockedSink::new(AudioFormat::pcm16(24_000)), ear };
     let session = AgentSession::builder(Arc::new(OpenAi::new())).sink(sink).build()?;
     let events = session.events();
     let mut config = LiveConfig::new().api_key("x");
@@ -147,6 +267,10 @@ async fn start(url: &str) -> Result<(AgentSession, EventStream), Error> {
 /// Waits for the answer to a text, heard to its end.
 async fn ask(session: &AgentSession, events: &mut EventStream) -> Result<(), Error> {
     session.send_text("Are you there?")?;
+    answered(events).await
+}
+
+async fn answered(events: &mut EventStream) -> Result<(), Error> {
     until(events, |kind| matches!(kind, EventKind::TurnFinished { .. }).then_some(())).await
 }
 
@@ -174,13 +298,22 @@ async fn until<T>(
     tokio::time::timeout(MINUTE, found).await?
 }
 
-/// A server that only counts the frames of the user's audio.
+/// A server that counts the frames of the user's audio, and answers texts at once with a tenth of a
+/// second of its voice.
 async fn listen(heard: Arc<AtomicU64>) -> Result<String, Error> {
+    let voice = base64_simd::STANDARD.encode_to_string(vec![7; 4_800]);
     serve(move |mut socket: ServerSocket| {
-        let heard = heard.clone();
+        let (heard, voice) = (heard.clone(), voice.clone());
         async move {
+            let mut replies = 0;
             while let Some(frame) = socket.recv().await {
                 let Frame::Text(frame) = frame? else { continue };
+                if frame.contains(r#""type":"response.create""#) {
+                    replies += 1;
+                    for frame in answer(replies, &voice) {
+                        socket.send(Frame::Text(frame.into())).await?;
+                    }
+                }
                 if frame.contains("input_audio_buffer.append") {
                     // Frames may come in one append, or several.
                     let audio = frame.len() as u64;
@@ -191,6 +324,21 @@ async fn listen(heard: Arc<AtomicU64>) -> Result<String, Error> {
         }
     })
     .await
+}
+
+/// A whole reply.
+fn answer(number: u32, voice: &str) -> [String; 3] {
+    let id = format!("resp_{number}");
+    let response =
+        |status: &str| json!({"id": id, "object": "realtime.response", "status": status});
+    [
+        json!({"type": "response.created", "event_id": "e3", "response": response("in_progress")}),
+        json!({"type": "response.output_audio.delta", "event_id": "e4", "response_id": id,
+            "item_id": format!("item_{number}"), "output_index": 0, "content_index": 0,
+            "delta": voice}),
+        json!({"type": "response.done", "event_id": "e5", "response": response("completed")}),
+    ]
+    .map(|event| event.to_string())
 }
 
 /// What the process holds, in kB; 0 where that cannot be known.

@@ -21,7 +21,7 @@ stage "tests" cargo nextest run --locked --workspace --all-features --no-fail-fa
 stage "documentation tests" cargo test --locked --workspace --all-features --doc --quiet
 stage "dependencies" cargo deny --log-level error check bans licenses sources
 programs() {
-  cargo build --locked --workspace --all-features --bins --example slow_hook --example text_agent --example resume_by_text
+  cargo build --locked --workspace --all-features --bins --example slow_hook --example text_agent --example resume_by_text --example gemini --example azure --example fallback
 }
 stage "programs" programs
 # The same numbers for the strange voice each time, so that a change is judged and not the draw;

@@ -8,7 +8,7 @@ use antiphon_live::{ConnectRequest, LiveConfig, LiveConnection, LiveError, LiveP
 type Adapt = dyn Fn(LiveConfig) -> LiveConfig + Send + Sync;
 
 /// Options that mean something to one provider only, whatever else is neutral.
-const OF_ONE_PROVIDER: [&str; 8] = [
+const OF_ONE_PROVIDER: [&str; 9] = [
     "api_version",
     "dialect",
     "location",
@@ -16,6 +16,7 @@ const OF_ONE_PROVIDER: [&str; 8] = [
     "project",
     "session",
     "tools",
+    "transcription_model",
     "user_project",
 ];
 

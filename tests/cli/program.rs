@@ -25,10 +25,11 @@ pub struct Running {
 }
 
 /// What a developer's machine may hold, and no run may see.
-const SECRETS: [&str; 11] = [
+const SECRETS: [&str; 12] = [
     "AZURE_OPENAI_API_KEY",
     "AZURE_OPENAI_DEPLOYMENT",
     "AZURE_OPENAI_ENDPOINT",
+    "AZURE_OPENAI_TRANSCRIBER",
     "AZURE_VOICELIVE_API_KEY",
     "AZURE_VOICELIVE_ENDPOINT",
     "AZURE_VOICELIVE_MODEL",

@@ -2,6 +2,7 @@
 
 use antiphon::providers::openai::wire::Dialect;
 use antiphon_testkit::openai::{Reply, Rule, Script, Server};
+use serde_json::Value;
 
 use crate::program::Program;
 
@@ -34,21 +35,56 @@ fn each_provider_is_talked_to_in_its_dialect() {
             (server, serving)
         });
         let url = serving.url().trim_end_matches("/v1/realtime").to_owned();
-        let run = talk(provider)
+        let mut program = talk(provider);
+        if provider == "azure" {
+            // Who writes down the user's words there is a deployment, like the model.
+            program = program.args(["--transcriber", "scribe"]);
+        }
+        let run = program
             .args(["--url", &url, "--model", "m1"])
             .question("time.wav")
             .environment(key, "k1")
             .run()
             .ok();
-        // Who writes down the user's words at Azure is a deployment, of which nothing is known here.
-        let told = if provider == "azure" { 1.. } else { 0.. };
-        for words in &["What time is it?", "It is noon."][told] {
+        for words in ["What time is it?", "It is noon."] {
             assert!(run.stdout.contains(words), "{provider}: {}\n{}", run.stdout, run.stderr);
         }
         let refused = server.records().into_iter().filter(|record| record.frame["type"] == "error");
         let refused: Vec<_> = refused.map(|record| record.frame).collect();
         assert!(refused.is_empty(), "{provider}: {refused:?}");
     }
+}
+
+#[test]
+fn who_writes_down_what_is_said_is_named_by_flag_or_variable() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let (server, serving) = runtime.block_on(async {
+        let server = Server::new(Script::auto().dialect(Dialect::Azure));
+        let serving = server.listen(None).await.unwrap();
+        (server, serving)
+    });
+    let url = serving.url().trim_end_matches("/v1/realtime").to_owned();
+    let azure = || {
+        talk("azure")
+            .args(["--url", &url, "--model", "m1", "--text", "Hello."])
+            .environment("AZURE_OPENAI_API_KEY", "k1")
+    };
+    azure().run().ok();
+    azure().environment("AZURE_OPENAI_TRANSCRIBER", "of-variable").run().ok();
+    azure().args(["--transcriber", "of-flag"]).run().ok();
+    let updates =
+        server.client_events().into_iter().filter(|event| event["type"] == "session.update");
+    let named: Vec<_> = updates
+        .map(|event| event["session"]["audio"]["input"]["transcription"]["model"].clone())
+        .collect();
+    assert_eq!(named, [Value::Null, "of-variable".into(), "of-flag".into()]);
+    let run = Program::new(["talk", "--transcriber", "x", "--text", "Hello."]).run();
+    assert_eq!(run.status, 2, "{}", run.stderr);
+    assert!(
+        run.stderr.contains("--transcriber does not go with --provider offline"),
+        "{}",
+        run.stderr
+    );
 }
 
 #[test]
@@ -85,5 +121,17 @@ fn the_doctor_says_which_keys_there_are() {
         "missing  keys: no OPENAI_API_KEY (openai)",
     ] {
         assert!(well.stdout.contains(line), "{line}\n{}", well.stdout);
+    }
+    let azure = Program::new(["doctor"])
+        .environment("AZURE_OPENAI_API_KEY", "k")
+        .environment("AZURE_OPENAI_ENDPOINT", "https://nobody.openai.azure.com")
+        .environment("AZURE_OPENAI_DEPLOYMENT", "m1");
+    let azure = azure.run().ok();
+    for line in [
+        "ok       --provider azure: Azure OpenAI, key in AZURE_OPENAI_API_KEY",
+        "missing  --provider azure: what you say is not written down",
+        "in AZURE_OPENAI_TRANSCRIBER",
+    ] {
+        assert!(azure.stdout.contains(line), "{line}\n{}", azure.stdout);
     }
 }

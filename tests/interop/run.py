@@ -4,7 +4,7 @@
     tests/interop/run.py target/debug [--seed N] [--only PART-OF-A-NAME ...] [--providers]
 
 The folder holds our programs: `antiphon`, `antiphon-testkit` and the examples `slow_hook`,
-`text_agent` and `resume_by_text`. Prints PASS or FAIL for each scenario, then "frames N, kinds K, invalid 0" of those
+`text_agent`, `resume_by_text`, `gemini`, `azure` and `fallback`. Prints PASS or FAIL for each scenario, then "frames N, kinds K, invalid 0" of those
 with providers of voice, last "peers N, scenarios M, skipped 0"; exit status 1 if one failed or a peer
 is missing. With --providers only those run, and the last line is
 "peers N, frames M, invalid 0, skipped 0".

@@ -55,6 +55,19 @@ pub trait LiveConnection:
     fn sent_bytes(&self) -> u64 {
         0
     }
+
+    /// Of [`LiveConnection::sent_bytes`], those that the peer is known to have read. A session keeps
+    /// what it sent until then. Default: all.
+    fn acknowledged_bytes(&self) -> u64 {
+        self.sent_bytes()
+    }
+
+    /// Of [`LiveConnection::sent_bytes`] of a connection that is over, those that are taken to have
+    /// reached the peer: where nothing had come of the peer for long, what it is known to have read,
+    /// since a network that is gone took the rest. Default: all.
+    fn reached_bytes(&self) -> u64 {
+        self.sent_bytes()
+    }
 }
 
 /// What [`LiveProvider::connect`] is given.
@@ -225,6 +238,10 @@ pub struct Capabilities {
     pub history: bool,
     /// Listens and talks at the same time and never says that a turn is over.
     pub continuous_duplex: bool,
+    /// The model that serves, as far as it is known. It may be another than
+    /// [`LiveProvider::model`] says: the configuration's fallback.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<Arc<str>>,
     /// Ids among [`LiveConfig::options`] and [`LiveConfig::provider_options`] that mean nothing
     /// here; they are ignored.
     pub unsupported_options: Vec<Arc<str>>,
@@ -281,6 +298,7 @@ impl Capabilities {
             connection_limit: None,
             history: false,
             continuous_duplex: false,
+            model: None,
             unsupported_options: Vec::new(),
         }
     }

@@ -56,6 +56,11 @@ pub struct TalkArguments {
     /// The model. Default: the provider's own.
     #[arg(long)]
     pub model: Option<String>,
+    /// The model that writes down what you say, of servers that speak like OpenAI. Default: the
+    /// provider's own; at Azure, where it is a deployment of yours, the one in
+    /// AZURE_OPENAI_TRANSCRIBER, else none.
+    #[arg(long, value_name = "MODEL")]
+    pub transcriber: Option<String>,
     #[command(flatten)]
     pub chat_model: ChatModelArguments,
     /// The voice. Default: the provider's first.
@@ -632,7 +637,8 @@ pub enum Provider {
     /// Gemini Live, with the key in GEMINI_API_KEY; or with --url a server that speaks like it.
     Gemini,
     /// Azure OpenAI: the key in AZURE_OPENAI_API_KEY, the resource in AZURE_OPENAI_ENDPOINT or --url,
-    /// the deployment in AZURE_OPENAI_DEPLOYMENT or --model.
+    /// the deployment in AZURE_OPENAI_DEPLOYMENT or --model, and that of a transcriber, if there is one,
+    /// in AZURE_OPENAI_TRANSCRIBER or --transcriber.
     Azure,
     /// Azure Voice Live: the key in AZURE_VOICELIVE_API_KEY, the resource in AZURE_VOICELIVE_ENDPOINT
     /// or --url.

@@ -145,7 +145,15 @@ fn check_keys(report: &mut Report) {
         let unset: Vec<&str> =
             wanted.into_iter().flatten().filter(|name| variable(name).is_none()).collect();
         match unset.is_empty() {
-            true => report.fine(&what, &format!("{}, key in {}", facts.vendor, variables.key)),
+            true => {
+                report.fine(&what, &format!("{}, key in {}", facts.vendor, variables.key));
+                if let Some(name) = variables.transcriber.filter(|name| variable(name).is_none()) {
+                    let mend = format!(
+                        "name the deployment of a transcriber with --transcriber or in {name}"
+                    );
+                    report.missing(&what, "what you say is not written down", &mend);
+                }
+            }
             false => report.missing(
                 &what,
                 &format!("a key in {}, but nothing in {}", variables.key, unset.join(", ")),

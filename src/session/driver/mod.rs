@@ -162,7 +162,7 @@ impl Driver {
         };
         Self {
             engine: RecordedEngine::new(engine, now, recording),
-            wire: Wire::new(shared.candidates(), capabilities),
+            wire: Wire::new(shared.candidates(), capabilities, shared.limits.gap_audio),
             player: Some(player),
             tap,
             tap_dropped: 0,
@@ -268,7 +268,9 @@ impl Driver {
     fn poll_wire(&mut self, cx: &mut Context<'_>, now: Instant) -> bool {
         for taken in 0..wire::EVENTS_PER_WAKE_UP {
             let Poll::Ready(input) = self.wire.poll_input(cx) else { return taken > 0 };
-            if let Input::Connected { capabilities, .. } = &input {
+            if let Input::Connected { epoch, capabilities } = &input
+                && self.wire.uses(*epoch)
+            {
                 self.shared.publish_capabilities(capabilities.clone());
             }
             self.input(input, now);
@@ -367,18 +369,17 @@ impl Driver {
             Output::Connect { request, provider } => {
                 let within = request.config.connect_timeout;
                 // Some servers count anew on each connection, and their calls are other ones.
-                let new_ids = request.epoch > 1 && request.resume.is_none();
-                if new_ids
-                    && !self.engine.has_open_calls()
-                    && let Some(tasks) = &mut self.tasks
-                {
-                    tasks.forget_ids();
+                if request.epoch > 1 && request.resume.is_none() && !self.wire.is_open() {
+                    self.forget_ids();
                 }
                 self.wire.connect(request, provider, within);
                 self.due |= Sources::WIRE;
             }
             Output::Close { epoch } => {
-                self.wire.close(epoch);
+                if let Some(capabilities) = self.wire.close(epoch) {
+                    self.shared.publish_capabilities(capabilities);
+                    self.forget_ids();
+                }
                 self.due |= Sources::WIRE;
             }
             Output::Send { epoch, command, origin } => self.wire.send(epoch, command, origin),
@@ -458,6 +459,12 @@ impl Driver {
             Output::PromptAnswer { token, sent } => self.shared.answer(token, sent),
             Output::Ended { end } => self.end = Some(end),
             other => self.act_on_calls(other),
+        }
+    }
+
+    fn forget_ids(&mut self) {
+        if let Some(tasks) = self.tasks.as_mut().filter(|_| !self.engine.has_open_calls()) {
+            tasks.forget_ids();
         }
     }
 

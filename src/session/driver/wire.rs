@@ -41,12 +41,19 @@ pub(super) struct Wire {
     candidates: Vec<Candidate>,
     connecting: Option<(u32, Connecting)>,
     connection: Option<(u32, Box<dyn LiveConnection>)>,
+    /// A connection that was made while the other one is used: either takes its place or is closed.
+    beside: Option<(u32, Box<dyn LiveConnection>)>,
     closing: Option<Closing>,
     capabilities: Arc<Capabilities>,
     outgoing: VecDeque<(LiveCommand, Origin)>,
-    /// What the connection was handed and may not have left it, with the count of bytes that have when
-    /// it has.
+    /// What the connection was handed and its peer may not have read, with the count of bytes that have
+    /// left when it has.
     in_flight: VecDeque<(u64, LiveCommand)>,
+    /// So much of the user's audio among it is kept.
+    keeps: Duration,
+    kept: Duration,
+    /// What was not kept any more, up to this count of bytes.
+    not_kept: (u64, Duration),
     /// What the engine has to know before anything else that comes from here.
     news: VecDeque<Input>,
     converter: Option<Converter>,
@@ -75,15 +82,24 @@ impl Closing {
 }
 
 impl Wire {
-    pub(super) fn new(candidates: Vec<Candidate>, capabilities: Arc<Capabilities>) -> Self {
+    /// `keeps`: so much of the user's audio is kept until the peer is known to have read it.
+    pub(super) fn new(
+        candidates: Vec<Candidate>,
+        capabilities: Arc<Capabilities>,
+        keeps: Duration,
+    ) -> Self {
         Self {
             candidates,
             connecting: None,
             connection: None,
+            beside: None,
             closing: None,
             capabilities,
             outgoing: VecDeque::new(),
             in_flight: VecDeque::new(),
+            keeps,
+            kept: Duration::ZERO,
+            not_kept: (0, Duration::ZERO),
             news: VecDeque::new(),
             converter: None,
             unflushed: false,
@@ -118,9 +134,31 @@ impl Wire {
         self.connecting = Some((epoch, connecting));
     }
 
-    /// Closes the connection of `epoch`, or stops making it.
-    pub(super) fn close(&mut self, epoch: u32) {
+    /// Whether the connection of `epoch` is the one that is used.
+    pub(super) fn uses(&self, epoch: u32) -> bool {
+        self.connection.as_ref().is_some_and(|(open, _)| *open == epoch)
+    }
+
+    /// Whether there is a connection that is used.
+    pub(super) fn is_open(&self) -> bool {
+        self.connection.is_some()
+    }
+
+    /// Closes the connection of `epoch`, or stops making it. `Some`: another one is in its place now,
+    /// and can do this.
+    pub(super) fn close(&mut self, epoch: u32) -> Option<Arc<Capabilities>> {
         self.connecting.take_if(|(connecting, _)| *connecting == epoch);
+        if let Some((_, connection)) = self.beside.take_if(|(beside, _)| *beside == epoch) {
+            self.let_close(connection);
+        }
+        self.close_used(epoch);
+        let (epoch, next) = self.beside.take_if(|_| self.connection.is_none())?;
+        self.capabilities = next.capabilities().clone();
+        self.connection = Some((epoch, next));
+        Some(self.capabilities.clone())
+    }
+
+    fn close_used(&mut self, epoch: u32) {
         if let Some((_, connection)) = self.connection.take_if(|(open, _)| *open == epoch) {
             let sent = connection.sent_bytes();
             let mut handed = self.in_flight.iter().filter(|(by, _)| *by != NOT_HANDED);
@@ -132,9 +170,13 @@ impl Wire {
                 return;
             }
             self.forget_stream(epoch, NOT_HANDED - 1);
-            let give_up = Box::pin(tokio::time::sleep(CLOSE_TIMEOUT));
-            self.closing = Some(Closing { connection, give_up });
+            self.let_close(connection);
         }
+    }
+
+    fn let_close(&mut self, connection: Box<dyn LiveConnection>) {
+        let give_up = Box::pin(tokio::time::sleep(CLOSE_TIMEOUT));
+        self.closing = Some(Closing { connection, give_up });
     }
 
     /// Queues a command.
@@ -157,15 +199,21 @@ impl Wire {
         if let Some(news) = self.news.pop_front() {
             return Poll::Ready(news);
         }
-        if let Some((epoch, connecting)) = &mut self.connecting {
+        if let Some((epoch, connecting)) = &mut self.connecting
+            && let Poll::Ready(result) = connecting.as_mut().poll(cx)
+        {
             let epoch = *epoch;
-            let Poll::Ready(result) = connecting.as_mut().poll(cx) else { return Poll::Pending };
             self.connecting = None;
             return Poll::Ready(match result {
                 Ok(connection) => {
                     let capabilities = connection.capabilities().clone();
-                    self.capabilities = capabilities.clone();
-                    self.connection = Some((epoch, connection));
+                    let connected = Some((epoch, connection));
+                    if self.connection.is_some() {
+                        self.beside = connected;
+                    } else {
+                        self.capabilities = capabilities.clone();
+                        self.connection = connected;
+                    }
                     Input::Connected { epoch, capabilities }
                 }
                 Err(error) => Input::ConnectFailed { epoch, error },
@@ -244,7 +292,7 @@ impl Wire {
                     Ok(Some(frame)) => LiveCommand::AppendAudio(frame),
                     Ok(None) => {
                         // It leaves with what comes next.
-                        self.in_flight.extend(kept.map(|command| (NOT_HANDED, command)));
+                        self.keep(NOT_HANDED, kept);
                         continue;
                     }
                     Err(error) => {
@@ -257,22 +305,20 @@ impl Wire {
             match connection.start_send_unpin(command) {
                 Ok(()) => {
                     self.unflushed = true;
-                    let sent = connection.sent_bytes();
-                    while self.in_flight.front().is_some_and(|(by, _)| *by <= sent) {
-                        self.in_flight.pop_front();
-                    }
-                    let by = sent + connection.unsent_bytes() as u64;
+                    let read = connection.acknowledged_bytes();
+                    let by = connection.sent_bytes() + connection.unsent_bytes() as u64;
+                    self.forget_read(read);
                     if is_audio {
                         let held = self.in_flight.iter_mut().filter(|(by, _)| *by == NOT_HANDED);
                         held.for_each(|held| held.0 = by);
                     }
-                    self.in_flight.extend(kept.map(|command| (by, command)));
+                    self.keep(by, kept);
                     if let Origin::Prompt(id) = origin {
                         return Some(Input::PromptSent { id });
                     }
                 }
                 Err(error) if error.is_recoverable() => {
-                    self.in_flight.extend(kept.map(|command| (NOT_HANDED, command)));
+                    self.keep(NOT_HANDED, kept);
                     return Some(self.lost(Some(error)));
                 }
                 Err(error) => {
@@ -284,7 +330,7 @@ impl Wire {
 
     /// Closes whatever is open. `false`: it did not close in time and was dropped.
     pub(super) async fn finish(&mut self, within: Duration) -> bool {
-        self.connecting = None;
+        (self.connecting, self.beside) = (None, None);
         let closing = self.closing.take().map(|closing| closing.connection);
         let Some(mut connection) = closing.or_else(|| self.connection.take().map(|(_, open)| open))
         else {
@@ -316,11 +362,11 @@ impl Wire {
     }
 
     fn lost(&mut self, error: Option<LiveError>) -> Input {
-        let (epoch, sent) = match self.connection.take() {
-            Some((epoch, connection)) => (epoch, connection.sent_bytes()),
+        let (epoch, reached) = match self.connection.take() {
+            Some((epoch, connection)) => (epoch, connection.reached_bytes()),
             None => (0, u64::MAX),
         };
-        self.forget_stream(epoch, sent);
+        self.forget_stream(epoch, reached);
         let lost = Input::Disconnected { epoch, error };
         match self.news.pop_front() {
             Some(first) => {
@@ -331,10 +377,37 @@ impl Wire {
         }
     }
 
-    /// The connection is over, of which the transport took so many bytes. The engine is told what did
-    /// not leave it and is to be said again.
-    fn forget_stream(&mut self, epoch: u32, sent: u64) {
-        let in_flight = self.in_flight.drain(..).filter(|(by, _)| *by > sent);
+    /// Remembers what was handed over until the peer has read it.
+    fn keep(&mut self, by: u64, command: Option<LiveCommand>) {
+        let Some(command) = command else { return };
+        self.kept += audio_of(&command);
+        self.in_flight.push_back((by, command));
+        while self.kept > self.keeps {
+            let oldest = self.in_flight.iter().position(|(_, old)| !audio_of(old).is_zero());
+            let Some((by, old)) = oldest.and_then(|at| self.in_flight.remove(at)) else { break };
+            self.kept -= audio_of(&old);
+            self.not_kept = (by, self.not_kept.1 + audio_of(&old));
+        }
+    }
+
+    /// The peer has read so many bytes.
+    fn forget_read(&mut self, read: u64) {
+        while self.in_flight.front().is_some_and(|(by, _)| *by <= read) {
+            let known = self.in_flight.pop_front();
+            self.kept -= known.map_or(Duration::ZERO, |(_, command)| audio_of(&command));
+        }
+        if self.not_kept.0 <= read {
+            self.not_kept = (0, Duration::ZERO);
+        }
+    }
+
+    /// The connection is over, of which so many bytes reached the peer. The engine is told what did
+    /// not and is to be said again.
+    fn forget_stream(&mut self, epoch: u32, reached: u64) {
+        self.forget_read(reached);
+        let (_, lost) = std::mem::take(&mut self.not_kept);
+        self.kept = Duration::ZERO;
+        let in_flight = self.in_flight.drain(..).filter(|(by, _)| *by > reached);
         let handed: Vec<_> = in_flight.filter_map(|(_, command)| said_again(command)).collect();
         let outgoing = self.outgoing.len() as u64;
         let waiting = self.outgoing.drain(..).filter_map(|(command, _)| said_again(command));
@@ -343,8 +416,8 @@ impl Wire {
         self.converter = None;
         self.unflushed = false;
         let commands: Vec<_> = handed.into_iter().chain(waiting).collect();
-        if !commands.is_empty() {
-            self.news.push_back(Input::Returned { epoch, commands });
+        if !commands.is_empty() || !lost.is_zero() {
+            self.news.push_back(Input::Returned { epoch, commands, lost });
         }
     }
 
@@ -365,6 +438,14 @@ impl Wire {
         let Some(converter) = &mut self.converter else { return Ok(None) };
         let converted = converter.convert(&frame).map_err(invalid)?;
         Ok((!converted.is_empty()).then_some(converted))
+    }
+}
+
+/// The time that the user's audio of a command takes.
+fn audio_of(command: &LiveCommand) -> Duration {
+    match command {
+        LiveCommand::AppendAudio(frame) => frame.duration(),
+        _ => Duration::ZERO,
     }
 }
 

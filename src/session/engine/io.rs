@@ -36,9 +36,15 @@ pub(crate) enum Input {
     },
     /// The connection took the command of a prompt.
     PromptSent { id: u64 },
-    /// What was handed to a connection that is over, and did not leave it: the user's audio and what
-    /// stands between, and the outputs of calls. In order, and before its end is told.
-    Returned { epoch: u32, commands: Vec<HostCommand> },
+    /// What was handed to a connection that is over, and did not reach its peer: the user's audio and
+    /// what stands between, and the outputs of calls. In order, and before its end is told. `lost`: so
+    /// much of the audio before it did not either, and was not kept.
+    Returned {
+        epoch: u32,
+        commands: Vec<HostCommand>,
+        #[serde(default)]
+        lost: std::time::Duration,
+    },
     /// The connection is over; `None` is an end without a word.
     Disconnected { epoch: u32, error: Option<LiveError> },
     /// The host wants something.

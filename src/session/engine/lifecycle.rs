@@ -25,6 +25,9 @@ impl Engine {
     }
 
     pub(super) fn on_connected(&mut self, epoch: u32, capabilities: Arc<Capabilities>) {
+        if self.is_found(epoch, &capabilities) {
+            return;
+        }
         if epoch != self.epoch || matches!(self.phase, Phase::Closing(_)) {
             self.prompt_outputs.push_back(Output::Close { epoch });
             return;
@@ -78,6 +81,9 @@ impl Engine {
     }
 
     pub(super) fn on_connect_failed(&mut self, epoch: u32, error: LiveError) {
+        if self.is_missed(epoch, &error) {
+            return;
+        }
         if epoch != self.epoch {
             return;
         }
@@ -157,6 +163,7 @@ impl Engine {
         self.silence();
         self.fail_all_prompts();
         self.void_all_calls(Outcome::Cancelled);
+        self.stop_looking();
         let epoch = self.epoch;
         self.prompt_outputs.push_back(Output::Close { epoch });
         self.connected = false;
@@ -225,6 +232,9 @@ impl Engine {
     /// `provider`: the candidate that it was one with.
     pub(super) fn lose_connection(&mut self, provider: usize) {
         let unanswered = self.turn.open && self.owes_an_answer();
+        let served = self.capabilities.as_ref().and_then(|can| can.model.clone());
+        let model = served.unwrap_or_else(|| self.candidate(provider).model);
+        self.stop_looking();
         self.connected = false;
         self.going_away = false;
         self.reconnect.silence.stop();
@@ -233,7 +243,7 @@ impl Engine {
             self.timers.stop(timer);
         }
         let dropped = self.uplink.dropped_before();
-        self.reconnect.gap = Some(Gap { since: self.now, dropped, provider });
+        self.reconnect.gap = Some(Gap { since: self.now, dropped, provider, model });
         self.uplink.keep(self.limits.gap_audio);
         let valid = self.capabilities.as_ref().and_then(|can| can.resumption_valid);
         self.reconnect.handle.connection_ended(self.now, valid);

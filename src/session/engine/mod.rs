@@ -350,7 +350,7 @@ impl Engine {
             Input::Connected { epoch, capabilities } => self.on_connected(epoch, capabilities),
             Input::ConnectFailed { epoch, error } => self.on_connect_failed(epoch, error),
             Input::Disconnected { epoch, error } => self.on_disconnected(epoch, error),
-            Input::Returned { commands, .. } => return self.on_returned(commands),
+            Input::Returned { commands, lost, .. } => return self.on_returned(commands, lost),
             Input::StartHookDone => self.on_start_hook_done(),
             Input::NotDetached { why } => self.on_not_detached(&why),
             Input::WorkAborted => self.end_hung_up(),

@@ -2,12 +2,13 @@
 
 use std::{
     collections::VecDeque,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use antiphon_live::{HistoryItem, HistoryRole};
 
-use super::lifetime::{Attempts, Handle, Silence};
+use super::lifetime::{Attempts, Handle, Scout, Silence};
 use crate::session::{ResumedFrom, digest::Digest, journal::Seed};
 
 /// What a later connection is told of the conversation, at most.
@@ -19,6 +20,12 @@ pub(crate) struct Reconnect {
     pub(crate) attempts: Attempts,
     pub(crate) handle: Handle,
     pub(crate) silence: Silence,
+    /// A connection with a better provider that is being made beside the present one.
+    pub(crate) scout: Option<Scout>,
+    /// The number of the newest connection that was asked for.
+    epoch: u32,
+    /// How often something was written down.
+    remembered: u64,
     /// A connection that the provider wants to be left is not left before.
     pub(crate) leave_from: Option<Instant>,
     /// The connection that is being made is asked to continue the last one.
@@ -47,13 +54,15 @@ struct Known {
 }
 
 /// The time without a connection.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Gap {
     pub(crate) since: Instant,
     /// The user's audio that had been dropped when it began.
     pub(crate) dropped: Duration,
     /// The candidate that was connected with.
     pub(crate) provider: usize,
+    /// The model that served.
+    pub(crate) model: Arc<str>,
 }
 
 impl Reconnect {
@@ -67,6 +76,9 @@ impl Reconnect {
             attempts,
             handle: Handle::default(),
             silence: Silence::default(),
+            scout: None,
+            epoch: 0,
+            remembered: 0,
             leave_from: None,
             resuming: false,
             resumed: false,
@@ -105,8 +117,20 @@ impl Reconnect {
             _ => None,
         };
         self.handle.words_are_written();
+        self.remembered += 1;
         let known = Known { turn, at: Some(at), item };
         self.history.insert(place.unwrap_or(self.history.len()), known);
+    }
+
+    /// The number of the connection that is asked for now.
+    pub(crate) fn next_epoch(&mut self) -> u32 {
+        self.epoch += 1;
+        self.epoch
+    }
+
+    /// How often something was written down.
+    pub(crate) fn remembered(&self) -> u64 {
+        self.remembered
     }
 
     /// The conversation so far.

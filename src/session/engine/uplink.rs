@@ -80,6 +80,11 @@ impl Uplink {
         }
     }
 
+    /// So much of what was taken did not reach anybody, and nobody has it any more.
+    pub(crate) fn lose(&mut self, lost: Duration) {
+        self.dropped += lost;
+    }
+
     /// There is another wire: an activity that the last one knew of begins there once more. Whether
     /// one does that is not over.
     pub(crate) fn begin_again(&mut self) -> bool {

@@ -1,6 +1,6 @@
 """The Python package `google-genai` against a server with TLS: one turn of a kind.
 
-    genai_python.py URL text|audio|manual|tool|interrupt|resume|refusals
+    genai_python.py URL TURN        the name of a function below
 
 Exits 0 when the turn went as its user expects; says on standard error what did not.
 """
@@ -12,7 +12,7 @@ import struct
 import sys
 
 from google import genai
-from google.genai import errors, types
+from google.genai import errors, live, types
 
 RATE = 16_000
 DEADLINE_S = 30
@@ -122,31 +122,80 @@ async def resume(client):
         assert seen.words == "You said: remember me", seen.words
 
 
-async def refusals(client):
-    """What the vendor hangs up on."""
+async def handle_in_use(client):
+    """The socket of the handle is open still; once it is closed, the handle is good."""
+    async with client.aio.live.connect(model=MODEL, config=config()) as session:
+        await say(session, "remember me")
+        handle = (await turn(session)).handle or (await next_handle(session))
+        await refused(client, handle, 1011)
+    async with client.aio.live.connect(model=MODEL, config=config(handle=handle)) as session:
+        await session.send_client_content(turn_complete=True)
+        seen = await turn(session)
+        assert seen.words == "You said: remember me", seen.words
+
+
+async def stale_handle(client):
+    """There is a newer one; and one that nobody gave."""
     async with client.aio.live.connect(model=MODEL, config=config()) as session:
         await say(session, "hello")
         handle = (await turn(session)).handle or (await next_handle(session))
-        await refused(client, handle, 1011)
         await say(session, "again")
         newer = (await turn(session)).handle or (await next_handle(session))
         assert newer != handle, newer
     await refused(client, handle, 1008)
+    await refused(client, "of nobody", 1008)
+
+
+async def tool_text(client):
+    """A tool's answer that is a text, and no object."""
+    wrong = {"toolResponse": {"functionResponses": [{"id": "x", "response": "sunny"}]}}
+    await hung_up_on(client, wrong)
+
+
+async def too_early(client):
+    """Media right after the set-up, before the server has taken that."""
+    blob = {"data": "AAAA", "mimeType": f"audio/pcm;rate={RATE}"}
+
+    class Early(live.ws_connect):
+        async def __aenter__(self):
+            socket = await super().__aenter__()
+            send = socket.send
+
+            async def and_media(message, *arguments, **named):
+                await send(message, *arguments, **named)
+                await send(json.dumps({"realtimeInput": {"audio": blob}}))
+
+            socket.send = and_media
+            return socket
+
+    live.ws_connect = Early
+    try:
+        async with client.aio.live.connect(model=MODEL, config=config()):
+            raise AssertionError("it was taken")
+    except errors.APIError as error:
+        assert error.code == 1007, error
+
+
+async def refusals(client):
+    """What else the vendor hangs up on."""
     for wrong in (
         {"setup": {"model": "models/" + MODEL}},
         {"realtimeInput": {"activityStart": {}}},
         {"clientContent": {"turnComplete": True, "voice": "loud"}},
-        {"toolResponse": {"functionResponses": [{"id": "x", "response": "sunny"}]}},
     ):
-        async with client.aio.live.connect(model=MODEL, config=config()) as session:
-            await session._ws.send(json.dumps(wrong))
-            try:
-                async for _ in session.receive():
-                    pass
-            except errors.APIError as error:
-                assert error.code == 1007, error
-            else:
-                raise AssertionError(f"{wrong} was taken")
+        await hung_up_on(client, wrong)
+
+
+async def hung_up_on(client, wrong):
+    async with client.aio.live.connect(model=MODEL, config=config()) as session:
+        await session._ws.send(json.dumps(wrong))
+        try:
+            async for _ in session.receive():
+                pass
+        except errors.APIError as error:
+            assert error.code == 1007, error
+        else:
+            raise AssertionError(f"{wrong} was taken")
 
 
 async def refused(client, handle, code):

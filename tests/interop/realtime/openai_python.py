@@ -1,6 +1,6 @@
 """The Python package `openai` against a server: one turn of a kind.
 
-    openai_python.py URL text|audio|tool|manual|interrupt|refusals
+    openai_python.py URL TURN        the name of a function below
 
 Exits 0 when the turn went as its user expects; says on standard error what did not.
 """
@@ -150,12 +150,29 @@ async def interrupt(connection):
     assert done.response.status == "completed", done
 
 
-async def refusals(connection):
-    """What the vendor refuses, by its codes; nothing of it ends the connection."""
+async def unknown_key(connection):
+    """One key that is not known, and the whole session is refused; the connection goes on."""
     await connection.session.update(
         session={"type": "realtime", "instructions": "x", "modalities": ["text"]}
     )
     await refused(connection, "unknown_parameter", param="session.modalities")
+    await text(connection)
+
+
+async def second_response(connection):
+    """A reply is asked for while one is active: refused by name, and the active one goes on."""
+    await say(connection, "Tell me a long story.")
+    await connection.response.create()
+    await expect(connection, "response.output_audio.delta")
+    await connection.response.create(event_id="twice")
+    error = await refused(connection, "conversation_already_has_active_response")
+    assert error.event_id == "twice", error
+    done = await expect(connection, "response.done")
+    assert done.response.status == "completed", done
+
+
+async def refusals(connection):
+    """What else the vendor refuses, by its codes; nothing of it ends the connection."""
     await connection.input_audio_buffer.commit()
     await refused(connection, "input_audio_buffer_commit_empty")
     await connection.response.cancel()
@@ -176,9 +193,6 @@ async def refusals(connection):
     await say(connection, "Tell me a long story.")
     await connection.response.create()
     await expect(connection, "response.output_audio.delta")
-    await connection.response.create(event_id="twice")
-    error = await refused(connection, "conversation_already_has_active_response")
-    assert error.event_id == "twice", error
     await connection.response.cancel()
     done = await expect(connection, "response.done")
     assert done.response.status_details.reason == "client_cancelled", done

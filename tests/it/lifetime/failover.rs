@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use antiphon::{
-    live::{LiveConfig, LiveError},
+    live::{LiveConfig, LiveError, LiveEvent},
     session::*,
 };
 use antiphon_testkit::{ConnectPlan, ScriptedProvider, full_capabilities};
+use tokio::sync::Notify;
 
 use super::*;
 
@@ -76,7 +77,7 @@ async fn a_dead_provider_is_left_at_once_and_is_back_on_the_next_rotation() {
     // Lost again, it does not ask the dead one.
     rig.far.fail(LiveError::Transport("reset".into()));
     rig.far = second.far_end().await;
-    rig.emit(antiphon::live::LiveEvent::GoingAway { time_left: Some(60 * SECOND) });
+    rig.emit(LiveEvent::GoingAway { time_left: Some(60 * SECOND) });
     rig.next_connection().await;
     let events = rig.now().await;
     assert_eq!(changes(&events), ["first-1"]);
@@ -85,6 +86,111 @@ async fn a_dead_provider_is_left_at_once_and_is_back_on_the_next_rotation() {
     assert_eq!(requests.len(), 2);
     assert!(requests[1].resume.is_none(), "what was said with the second is not in its handle");
     assert_eq!(requests[1].history.len(), 2);
+}
+
+/// A session that fell back on the second provider because the first does not answer, which was told
+/// that its connection ends in a minute. Beside it: what has the first one answer.
+async fn fallen_back() -> (Rig, ScriptedProvider, Arc<Notify>) {
+    let (setup, second, _) = setup();
+    let mut rig = setup.start().await;
+    rig.whole_turn("Hello", "Hi.").await;
+    let answers = Arc::new(Notify::new());
+    rig.provider.plan(ConnectPlan::Hang(answers.clone()));
+    rig.provider.plan(ConnectPlan::Hang(answers.clone()));
+    rig.far.fail(LiveError::Transport("reset".into()));
+    rig.far = second.far_end().await;
+    assert_eq!(changes(&rig.now().await), ["second-1"]);
+    rig.emit(resumable("of the second"));
+    rig.emit(LiveEvent::GoingAway { time_left: Some(60 * SECOND) });
+    // One that was just connected with is not left at once.
+    tokio::time::sleep(SECOND).await;
+    assert_eq!(rig.provider.requests().len(), 3, "it is looked for");
+    (rig, second, answers)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_provider_is_looked_for_while_the_conversation_goes_on() {
+    let (mut rig, second, _) = fallen_back().await;
+    tokio::time::sleep(5 * SECOND).await;
+    rig.whole_turn("Are you there?", "Yes.").await;
+    rig.emit(resumable("of the second again"));
+    assert_eq!(second.requests().len(), 1, "the connection that works is kept");
+    // Connecting may take fifteen seconds; only then is there nobody better.
+    let mut events = rig.now().await;
+    rig.far = second.far_end().await;
+    events.extend(rig.now().await);
+    assert_eq!(changes(&events), Vec::<String>::new());
+    let gaps: Vec<_> = events
+        .iter()
+        .filter_map(|kind| match kind {
+            EventKind::StateRestored { restored, gap_ms, .. } => Some((*restored, *gap_ms)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(gaps, [(Continuity::Full, 0)], "by its own handle, without dead air: {events:#?}");
+    assert!(second.requests()[1].resume.is_some());
+    rig.whole_turn("Still there?", "Yes.").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_provider_that_is_back_has_the_conversation_without_a_gap() {
+    let (mut rig, second, answers) = fallen_back().await;
+    tokio::time::sleep(2 * SECOND).await;
+    rig.now().await;
+    answers.notify_one();
+    rig.next_connection().await;
+    let events = rig.now().await;
+    assert_eq!(changes(&events), ["first-1"]);
+    assert_eq!(restored(&events), [(Continuity::History, 0)]);
+    assert!(!states(&events).contains(&SessionState::Recovering), "{events:#?}");
+    assert_eq!(second.open_connections(), 0);
+    assert_eq!(rig.provider.requests()[2].history.len(), 2);
+    rig.whole_turn("Back again?", "Yes.").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_provider_that_is_back_while_somebody_speaks_is_told_all_at_the_next_pause() {
+    let (mut rig, second, answers) = fallen_back().await;
+    let first = rig.provider.clone();
+    rig.user_says("u2", "Wait").reply("r2").words("r2", "Waiting.").audio("r2", 100);
+    rig.settle().await;
+    answers.notify_one();
+    let unused = first.far_end().await;
+    unused.dropped().await;
+    assert_eq!(second.open_connections(), 1, "nothing is cut off");
+    rig.done("r2");
+    rig.settle().await;
+    rig.speaker.play_all();
+    rig.next_connection().await;
+    let events = rig.now().await;
+    assert_eq!(changes(&events), ["first-1"]);
+    assert_eq!(restored(&events), [(Continuity::History, 0)]);
+    let told = &first.requests()[3].history;
+    assert_eq!(told.len(), 4, "with what was said meanwhile: {told:?}");
+    rig.whole_turn("Back again?", "Yes.").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_ends_while_it_looks_for_its_provider_leaves_nothing_open() {
+    let (mut rig, second, answers) = fallen_back().await;
+    rig.session.stop();
+    rig.end().await;
+    answers.notify_one();
+    rig.settle().await;
+    assert_eq!((rig.provider.open_connections(), second.open_connections()), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_time_that_is_left_bounds_how_long_a_provider_is_looked_for() {
+    let (mut rig, second, _) = fallen_back().await;
+    rig.emit(LiveEvent::GoingAway { time_left: Some(8 * SECOND) });
+    rig.far = second.far_end().await;
+    let events = rig.now().await;
+    assert_eq!(restored(&events), [(Continuity::Full, 0)]);
+    assert!(second.requests()[1].resume.is_some());
+    rig.whole_turn("Still there?", "Yes.").await;
+    // The connection that was lost is not waited for, nor the one that was looked for.
+    assert_eq!(rig.provider.open_connections(), 0);
 }
 
 #[tokio::test(start_paused = true)]

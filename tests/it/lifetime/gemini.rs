@@ -276,6 +276,59 @@ async fn trial_e03_the_end_of_life_in_mid_reply_loses_nothing_that_was_asked() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_text_that_is_refused_fails_its_turn_at_once_with_the_reason() {
+    let error = json!({"error": {"code": 429, "message": "Slow down.", "status": "EXHAUSTED"}});
+    let refuses = Script::steps([
+        Step::Expect(json!({"setup": {}})),
+        Step::Emit(json!({"setupComplete": {}})),
+        Step::Expect(json!({"clientContent": {}})),
+        Step::Emit(error),
+        Step::DelayMs(600_000),
+    ]);
+    let mut talk = start(refuses).await;
+    let asked = tokio::time::Instant::now();
+    let events = talk.ask("Hello.").await;
+    assert!(asked.elapsed() < SECOND, "{:?}", asked.elapsed());
+    let why = |kind: &EventKind| match kind {
+        EventKind::Error { message, .. } => message.contains("Slow down."),
+        _ => false,
+    };
+    assert!(events.iter().any(why), "{events:#?}");
+    assert_eq!(talk.session.state(), SessionState::Listening);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_model_that_serves_is_told_and_goes_on_by_its_handle() {
+    let refuses = || Script::steps([Step::close(1008, "models/one is not found for v1beta")]);
+    let goes = || Script::auto().lifetime(30, 20).ends_at_once();
+    // The first model is refused; the second gives a handle, by which it goes on without the first.
+    let server = Server::new(Script::connections([refuses(), goes(), goes()]));
+    let provider = Gemini::new().connector(server.connector());
+    let (sink, speaker) = Speaker::new(AudioFormat::pcm16(24_000), 24_000 * 600);
+    let session = AgentSession::builder(Arc::new(provider)).sink(sink).build().unwrap();
+    let events = session.events();
+    let mut config = LiveConfig::new().api_key("test").model("one");
+    config.fallback_model = Some("two".into());
+    session.start(config, IdleConfig::OFF).await.unwrap();
+    let mut talk = Talk { server, session, speaker, events };
+    let mut events = talk.ask("Hello.").await;
+    events.extend(talk.hear_until(is_restored).await);
+    let models: Vec<_> = events
+        .iter()
+        .filter_map(|kind| match kind {
+            EventKind::SessionStarted { model, .. } => Some(("started", model.to_string())),
+            EventKind::ProviderChanged { model, .. } => Some(("changed", model.to_string())),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(models, [("started", "two".to_owned())]);
+    assert_eq!(restored(&events), [(Continuity::Full, 0)]);
+    let asked: Vec<_> = talk.setups().iter().map(|setup| setup["model"].clone()).collect();
+    assert_eq!((asked, talk.server.connections()), (vec!["models/two".into(); 2], 3));
+    talk.assert_alive().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn trial_e05_going_away_during_a_tool_waits_for_the_handle_after_it() {
     let (tool, latch) = LatchedTool::new("slow", ToolPlan::Succeed);
     let script = Script::auto()

@@ -5,6 +5,8 @@ mod dialects;
 mod failover;
 #[cfg(feature = "gemini")]
 mod gemini;
+#[cfg(all(feature = "gemini", feature = "openai"))]
+mod gone;
 mod hand_off;
 mod rotation;
 mod stalls;

@@ -59,6 +59,14 @@ impl<P: WireProtocol> LiveConnection for Connection<P> {
     fn sent_bytes(&self) -> u64 {
         self.link.sent_bytes()
     }
+
+    fn acknowledged_bytes(&self) -> u64 {
+        self.link.acknowledged_bytes()
+    }
+
+    fn reached_bytes(&self) -> u64 {
+        self.link.reached_bytes()
+    }
 }
 
 impl<P: WireProtocol> Stream for Connection<P> {

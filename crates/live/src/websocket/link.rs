@@ -38,8 +38,12 @@ const MAX_WAITING_FRAMES: usize = 4_096;
 const MAX_EARLY_EVENTS: usize = 1_024;
 /// A deadline that is still over after it was told is not told again before.
 const SHORTEST_WAIT: Duration = Duration::from_millis(1);
+/// A peer of which nothing came for so long before its connection ended was out of reach already.
+const DEAF_AFTER: Duration = Duration::from_secs(10);
 /// The close code where the peer's close frame has none.
 const NO_CODE: u16 = 1005;
+/// The payload of a ping.
+const COUNT_BYTES: usize = 8;
 /// The close code where there was no close frame.
 const LOST: u16 = 1006;
 
@@ -62,6 +66,10 @@ pub(super) struct Link<P> {
     nudged: bool,
     /// Bytes handed to the socket.
     handed: u64,
+    /// Of these, those before a ping that the peer has answered.
+    acknowledged: u64,
+    /// The connection ended after the peer had been out of reach.
+    deaf: bool,
     liveness: Liveness,
     /// When the protocol was last told that its deadline is over.
     told_at: Option<Instant>,
@@ -85,6 +93,8 @@ struct Liveness {
     written: u64,
     written_at: Instant,
     pinged_at: Instant,
+    /// Bytes handed to the socket by then, the ping among them.
+    pinged: u64,
 }
 
 impl<P: WireProtocol> Link<P> {
@@ -109,7 +119,16 @@ impl<P: WireProtocol> Link<P> {
             drained: false,
             nudged: false,
             handed: written,
-            liveness: Liveness { read, read_at: now, written, written_at: now, pinged_at: now },
+            acknowledged: written,
+            deaf: false,
+            liveness: Liveness {
+                read,
+                read_at: now,
+                written,
+                written_at: now,
+                pinged_at: now,
+                pinged: written,
+            },
             told_at: None,
             unanswered: 0,
             timer: Box::pin(tokio::time::sleep(Duration::ZERO)),
@@ -135,6 +154,16 @@ impl<P: WireProtocol> Link<P> {
     /// Encoded bytes that the transport took.
     pub(super) fn sent_bytes(&self) -> u64 {
         self.socket.get_ref().written()
+    }
+
+    /// Of these, those that the peer has read for certain.
+    pub(super) fn acknowledged_bytes(&self) -> u64 {
+        self.acknowledged
+    }
+
+    /// Of all, those that are taken to have reached a peer that is gone.
+    pub(super) fn reached_bytes(&self) -> u64 {
+        if self.deaf { self.acknowledged } else { self.sent_bytes() }
     }
 
     /// Ready once the protocol is, which its first event says, or when it failed.
@@ -391,7 +420,14 @@ impl<P: WireProtocol> Link<P> {
         let now = now();
         match to_frame(message) {
             Some(Frame::Ping(payload)) => self.handed += wire_len(payload.len()) as u64, // its pong
-            Some(Frame::Pong(_)) | None => {}
+            Some(Frame::Pong(payload)) => {
+                // Each ping holds the count of what was handed before it.
+                let count = payload.as_ref().try_into().map(u64::from_be_bytes);
+                if let Some(count) = count.ok().filter(|count| *count <= self.handed) {
+                    self.acknowledged = self.acknowledged.max(count);
+                }
+            }
+            None => {}
             Some(Frame::Close(close)) => {
                 let said = self.protocol.frame(Frame::Close(close.clone()), now, &mut self.outbox);
                 let (code, reason) = close.unwrap_or((NO_CODE, String::new()));
@@ -427,13 +463,21 @@ impl<P: WireProtocol> Link<P> {
             live.written = written;
             live.written_at = now;
         }
-        let options = &self.options;
-        let mut due =
-            (live.read_at + options.silence_limit).min(live.pinged_at + options.ping_interval);
+        let mut due = self.ping_due();
+        let (live, options) = (&self.liveness, &self.options);
+        due = due.min(live.read_at + options.silence_limit);
         if unsent {
             due = due.min(live.written_at + options.write_limit);
         }
         self.protocol_due().map_or(due, |deadline| due.min(deadline))
+    }
+
+    /// When the next ping is sent: sooner where something was sent since the last.
+    fn ping_due(&self) -> Instant {
+        let sends = self.handed > self.liveness.pinged;
+        let Self { options, liveness, .. } = self;
+        let every = if sends { options.acknowledge_interval } else { options.ping_interval };
+        liveness.pinged_at + every.min(options.ping_interval)
     }
 
     /// When the protocol is to be told of its deadline.
@@ -450,17 +494,19 @@ impl<P: WireProtocol> Link<P> {
         let over = |since: Instant, limit: Duration| now >= since + limit;
         let timeout = |what: &str, after| Some(LiveError::Timeout { what: what.into(), after });
         if over(self.liveness.read_at, options.silence_limit) {
+            self.deaf = true;
             self.failure = timeout("sign of life from the server", options.silence_limit);
             return;
         }
         let unsent = self.unflushed || !self.outbox.frames.is_empty();
         if unsent && over(self.liveness.written_at, options.write_limit) {
+            self.deaf = true;
             self.failure = timeout("room on the wire", options.write_limit);
             return;
         }
-        if over(self.liveness.pinged_at, options.ping_interval) {
+        if self.ping_due() <= now {
             self.liveness.pinged_at = now;
-            self.outbox.frames.push_back(Frame::Ping(Bytes::new()));
+            self.outbox.frames.push_back(Frame::Ping(Bytes::from_static(&[0; COUNT_BYTES])));
         }
         if self.protocol_due().is_some_and(|deadline| deadline <= now) {
             self.told_at = Some(now);
@@ -475,8 +521,13 @@ impl<P: WireProtocol> Link<P> {
         self.unanswered = 0;
         while !self.outbox.frames.is_empty() {
             ready!(self.socket.poll_ready_unpin(cx))?;
-            let Some(frame) = self.outbox.frames.pop_front() else { break };
+            let Some(mut frame) = self.outbox.frames.pop_front() else { break };
+            let before = self.handed;
             self.handed += wire_len(payload_len(&frame)) as u64;
+            if let Frame::Ping(payload) = &mut frame {
+                *payload = Bytes::copy_from_slice(&before.to_be_bytes());
+                self.liveness.pinged = self.handed;
+            }
             self.unflushed = true;
             self.socket.start_send_unpin(to_message(frame))?;
         }
@@ -490,6 +541,8 @@ impl<P: WireProtocol> Link<P> {
 
     /// The socket failed.
     fn fail(&mut self, error: SocketError) {
+        let heard = self.socket.get_ref().read() != self.liveness.read;
+        self.deaf = !heard && now().duration_since(self.liveness.read_at) >= DEAF_AFTER;
         let code = error.close_code();
         self.give_up(live_error(error), code);
     }

@@ -43,6 +43,9 @@ pub struct WebSocketOptions {
     /// A ping is sent so often: some servers hang up on a client of which they hear nothing for ten
     /// seconds, though it only listens. Default: 8 s.
     pub ping_interval: Duration,
+    /// While something is sent, a ping goes with it so often: its pong tells that the server has read
+    /// all that came before. Default: 500 ms.
+    pub acknowledge_interval: Duration,
     /// A server of which no byte came for so long is given up. Pongs of 8 to 30 s have been seen on
     /// healthy connections. Default: 60 s.
     pub silence_limit: Duration,
@@ -58,6 +61,7 @@ impl Default for WebSocketOptions {
     fn default() -> Self {
         Self {
             ping_interval: Duration::from_secs(8),
+            acknowledge_interval: Duration::from_millis(500),
             silence_limit: Duration::from_secs(60),
             write_limit: Duration::from_secs(30),
             close_timeout: Duration::from_secs(2),

@@ -277,8 +277,8 @@ impl Engine {
             let blocks = self.session().is_none_or(|session| session.waits_for(&call.name));
             waits |= blocks;
             let args = match call.arguments {
-                Value::Object(args) => args,
-                _ => Map::new(),
+                Value::Null => Value::Object(Map::new()),
+                args => args,
             };
             let (name, args) = (Some(call.name.clone()), Some(args));
             let function = FunctionCall { id: Some(id.clone()), name, args, ..Default::default() };

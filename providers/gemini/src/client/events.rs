@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use antiphon_live::{ErrorInfo, LiveError, LiveEvent, Outbox, Resumption};
+use antiphon_live::{ErrorInfo, LiveError, LiveEvent, Outbox, ReplyOutcome, Resumption};
 use antiphon_types::Usage;
 use secrecy::SecretString;
 use serde_json::Value;
@@ -33,7 +33,7 @@ impl Client {
         out: &mut Outbox,
     ) -> Result<(), LiveError> {
         if let Some(error) = message.error {
-            return self.on_error(error, out);
+            return self.on_error(error, now, out);
         }
         if message.setup_complete.is_some() && self.phase == Phase::Asked {
             self.become_ready(out);
@@ -100,18 +100,33 @@ impl Client {
         }
     }
 
-    fn on_error(&mut self, error: ApiError, out: &mut Outbox) -> Result<(), LiveError> {
+    fn on_error(
+        &mut self,
+        error: ApiError,
+        now: Instant,
+        out: &mut Outbox,
+    ) -> Result<(), LiveError> {
         if self.phase != Phase::Ready {
             return Err(errors::refused_setup(&error, self.resume.is_some()));
         }
         let code = error.status.as_deref().unwrap_or("error");
         let mut told = ErrorInfo::new(code, errors::describe(&error));
         // What was asked for and has not begun is what it refuses.
-        let refused = self.asked.take_if(|_| self.reply.is_none());
-        if let Some(request) = refused.filter(|asked| !asked.cancelled).and_then(|a| a.request) {
+        let refused = self.asked.as_ref().filter(|_| self.reply.is_none());
+        let number = refused.filter(|asked| !asked.cancelled).and_then(|asked| asked.request);
+        // A text has no number by which it could be refused: it is answered by a reply that fails.
+        let fails = refused.is_some() && number.is_none();
+        if let Some(request) = number {
+            self.asked = None;
             told = told.for_request(request);
         }
         out.events.push_back(LiveEvent::Error(told));
+        if fails && self.begin_reply(now, out) {
+            self.end_reply(ReplyOutcome::Failed, out);
+        } else if fails {
+            // Nobody wants it any more, and nothing of it comes.
+            self.remains = None;
+        }
         // A close follows, and may not say as much.
         self.told = Some(error);
         Ok(())

@@ -56,7 +56,7 @@ impl Partials {
         let pieces = call.partial_args.unwrap_or_default();
         let Some(at) = self.position(&id, &name) else {
             if !goes_on && pieces.is_empty() {
-                let arguments = ToolArguments::Object(call.args.unwrap_or_default());
+                let arguments = whole(call.args);
                 return Some(Complete { id, name, arguments });
             }
             if self.open.len() == MAX_OPEN {
@@ -106,13 +106,15 @@ impl Partials {
     fn add(
         &mut self,
         at: usize,
-        whole: Option<JsonObject>,
+        whole: Option<Value>,
         pieces: Vec<PartialArg>,
         goes_on: bool,
     ) -> Option<Complete> {
         let call = &mut self.open[at];
-        if let (Some(whole), Value::Object(args)) = (whole, &mut call.args) {
-            args.extend(whole);
+        match (whole, &mut call.args) {
+            (Some(Value::Object(whole)), Value::Object(args)) => args.extend(whole),
+            (None | Some(Value::Null | Value::Object(_)), _) => {}
+            (Some(_), _) => call.broken = true,
         }
         pieces.into_iter().for_each(|piece| call.add(piece));
         (!goes_on).then(|| self.open.remove(at).complete())
@@ -163,6 +165,15 @@ impl Partial {
             _ => ToolArguments::Json("pieces of arguments that do not fit together".into()),
         };
         Complete { id: self.id, name: self.name, arguments }
+    }
+}
+
+/// Arguments that come at once. What is no object runs nothing, and is answered all the same.
+fn whole(args: Option<Value>) -> ToolArguments {
+    match args {
+        None | Some(Value::Null) => ToolArguments::Object(JsonObject::new()),
+        Some(Value::Object(args)) => ToolArguments::Object(args),
+        Some(other) => ToolArguments::Json(other.to_string()),
     }
 }
 

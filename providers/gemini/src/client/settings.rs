@@ -179,6 +179,7 @@ impl Settings {
         capabilities.close_before_resume = true;
         capabilities.connection_limit = Some(CONNECTION_LIMIT);
         capabilities.history = true;
+        capabilities.model = Some(model.clone());
         capabilities.unsupported_options = options.unsupported();
         let ignored = without_meaning(config, generation, proactive_audio);
         capabilities.unsupported_options.extend(ignored.map(Arc::from));

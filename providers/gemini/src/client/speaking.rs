@@ -221,7 +221,7 @@ impl Client {
     }
 
     /// `false`: the session did not want it any more.
-    fn begin_reply(&mut self, now: Instant, out: &mut Outbox) -> bool {
+    pub(super) fn begin_reply(&mut self, now: Instant, out: &mut Outbox) -> bool {
         let asked = self.asked.take();
         self.infer_speech(asked.is_some(), out);
         self.hearing.model_begins(now);

@@ -59,8 +59,9 @@ messages! {
         id: String,
         /// The function.
         name: String,
-        /// Its arguments.
-        args: Map<String, Value>,
+        /// Its arguments: an object. What else a server might send is kept, so that the call can be
+        /// answered.
+        args: Value,
         /// Arguments that come in pieces.
         partial_args: Vec<PartialArg>,
         /// Whether more pieces come.

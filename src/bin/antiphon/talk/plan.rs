@@ -76,7 +76,15 @@ impl Voices {
     /// The provider, and those that are fallen back on.
     fn all(arguments: &TalkArguments) -> Result<(Self, Vec<Self>), Failure> {
         let TalkArguments {
-            provider, fallback, url, model, chat_model: chat, models, fast, ..
+            provider,
+            fallback,
+            url,
+            model,
+            transcriber,
+            chat_model: chat,
+            models,
+            fast,
+            ..
         } = arguments;
         let used: Vec<_> = std::iter::once(*provider).chain(fallback.iter().copied()).collect();
         if used.iter().enumerate().any(|(at, one)| used[..at].contains(one)) {
@@ -86,6 +94,7 @@ impl Voices {
         let given = [
             ("--url", url.is_some(), any(Provider::is_remote)),
             ("--model", model.is_some(), any(Provider::is_remote)),
+            ("--transcriber", transcriber.is_some(), any(|used| realtime::dialect(used).is_some())),
             ("--models", models.models.is_some(), any(|used| !used.is_remote())),
             ("--chat-model", chat.chat_model.is_some(), any(|used| used == Provider::Cascade)),
             ("--chat-url", chat.chat_url.is_some(), any(|used| used == Provider::Cascade)),
@@ -95,20 +104,25 @@ impl Voices {
         ];
         if let Some((flag, ..)) = given.into_iter().find(|(_, given, fits)| *given && !fits) {
             return Err(Failure::usage(match provider {
+                Provider::Gemini if flag == "--transcriber" => {
+                    format!("{flag} goes only with servers that speak like OpenAI")
+                }
                 Provider::Offline => format!("{flag} does not go with --provider offline"),
                 Provider::Cascade => format!("{flag} does not go with --provider cascade"),
                 _ => format!("{flag} goes only with --provider offline"),
             }));
         }
-        // An address and a model are of one vendor: of the first that has any.
+        // An address and models are of one vendor: of the first that has any.
         let named = used.iter().position(|used| used.is_remote());
+        let written = used.iter().position(|used| realtime::dialect(*used).is_some());
         let mut all = Vec::with_capacity(used.len());
         for (at, one) in used.into_iter().enumerate() {
             let (url, model) = match named == Some(at) {
                 true => (url.clone(), model.clone()),
                 false => (None, None),
             };
-            all.push(Self::of(one, url, model, arguments)?);
+            let transcriber = transcriber.clone().filter(|_| written == Some(at));
+            all.push(Self::of(one, url, model, transcriber, arguments)?);
         }
         let fallbacks = all.split_off(1);
         let first = all.remove(0);
@@ -119,11 +133,12 @@ impl Voices {
         provider: Provider,
         url: Option<String>,
         model: Option<String>,
+        transcriber: Option<String>,
         arguments: &TalkArguments,
     ) -> Result<Self, Failure> {
         let TalkArguments { chat_model: chat, models, .. } = arguments;
         if let Some(named) = realtime::dialect(provider) {
-            return Ok(Self::Realtime(Server::new(named, url, model)));
+            return Ok(Self::Realtime(Server::new(named, url, model, transcriber)));
         }
         Ok(match provider {
             Provider::Cascade => {

@@ -10,7 +10,7 @@ use antiphon::{
 
 use super::{
     plan::{Plan, Voices},
-    realtime::{GEMINI_KEY, key},
+    realtime::{GEMINI_KEY, TRANSCRIBER, key},
 };
 use crate::{args::ModelArguments, failure::Failure, offline};
 
@@ -42,6 +42,9 @@ pub async fn fall_back(
             config.model.clone_from(&own.model);
             config.api_key.clone_from(&own.api_key);
             config.endpoint.clone_from(&own.endpoint);
+            if let Some(transcriber) = own.options.get(TRANSCRIBER) {
+                config.options.insert(TRANSCRIBER.into(), transcriber.clone());
+            }
             if config.instructions.is_none() {
                 config.instructions.clone_from(&own.instructions);
             }

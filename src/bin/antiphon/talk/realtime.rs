@@ -14,7 +14,11 @@ pub struct Server {
     provider: &'static str,
     url: Option<String>,
     model: Option<String>,
+    transcriber: Option<String>,
 }
+
+/// Writes down what the user says, if it is not the vendor's own: an option of the configuration.
+pub const TRANSCRIBER: &str = "transcription_model";
 
 impl Server {
     /// The server of a provider that has a [`dialect`].
@@ -22,8 +26,9 @@ impl Server {
         (provider, dialect): (&'static str, Dialect),
         url: Option<String>,
         model: Option<String>,
+        transcriber: Option<String>,
     ) -> Self {
-        Self { dialect, provider, url, model }
+        Self { dialect, provider, url, model, transcriber }
     }
 
     /// The dialect, and the configuration with the address, the model and the key: of the command
@@ -58,6 +63,10 @@ impl Server {
         config = config.api_key(key);
         config.endpoint = url;
         config.model = model.map(Into::into);
+        let transcriber = self.transcriber.clone();
+        if let Some(model) = transcriber.or_else(|| variables.transcriber.and_then(variable)) {
+            config.options.insert(TRANSCRIBER.into(), model.into());
+        }
         Ok((dialect, config))
     }
 }

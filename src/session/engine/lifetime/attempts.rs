@@ -14,9 +14,13 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// The attempts to connect. The session's own provider is the first of its candidates; those it falls
 /// back on follow in their order.
 ///
-/// A round of attempts tries each candidate once, without waiting between them; before each round
-/// there is a wait, which grows. Who refused for good is left out until connections are next changed
-/// by plan, who asked for time until that is over.
+/// A round of attempts tries each candidate once, without waiting between them, and last those with
+/// whom connecting failed when it was last tried; before each round there is a wait, which grows. Who
+/// refused for good is left out until connections are next changed by plan, who asked for time until
+/// that is over.
+///
+/// Whether a better candidate is back is found out beside the present connection
+/// ([`Attempts::better`]): nobody leaves one that works for one that may be dead.
 #[derive(Debug)]
 pub(crate) struct Attempts {
     policy: ReconnectPolicy,
@@ -33,12 +37,38 @@ struct Candidate {
     may_try: bool,
     /// It asked not to be tried earlier.
     not_before: Option<Instant>,
+    /// The last that is known of it is a failure.
+    doubtful: bool,
+    /// Its last connection was lost before it had done anything.
+    shaky: bool,
+    /// It had its turn in this round.
+    tried: bool,
+    /// It was looked for since connections were last changed.
+    looked_for: bool,
 }
 
 impl Candidate {
+    const NEW: Self = Self {
+        may_try: true,
+        not_before: None,
+        doubtful: false,
+        shaky: false,
+        tried: false,
+        looked_for: false,
+    };
+
     fn may_try_at(&self, now: Instant) -> bool {
         self.may_try && self.not_before.is_none_or(|from| from <= now)
     }
+}
+
+/// Somebody whom the session would rather be connected with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Better {
+    /// The last that is known of this candidate is that it works.
+    Known,
+    /// That it does not.
+    Doubtful(usize),
 }
 
 /// The next attempt.
@@ -56,7 +86,7 @@ impl Attempts {
             policy,
             rounds: 0,
             connected_at: None,
-            candidates: vec![Candidate { may_try: true, not_before: None }; fallbacks + 1],
+            candidates: vec![Candidate::NEW; fallbacks + 1],
             current: 0,
             chance: Chance::new(random),
         }
@@ -75,32 +105,39 @@ impl Attempts {
     /// A connection stands.
     pub(crate) fn connected(&mut self, now: Instant) {
         self.connected_at = Some(now);
-        self.candidates[self.current].not_before = None;
+        let candidate = &mut self.candidates[self.current];
+        (candidate.not_before, candidate.doubtful) = (None, false);
     }
 
     /// A reply came to its end: the connection is good.
     pub(crate) fn worked(&mut self) {
         self.rounds = 0;
+        self.candidates[self.current].shaky = false;
     }
 
     /// The first connection of the session was not made: whether there is another candidate for it.
     pub(crate) fn first_failed(&mut self, now: Instant) -> bool {
-        self.candidates[self.current].may_try = false;
-        self.take_after_current(now)
+        let candidate = &mut self.candidates[self.current];
+        (candidate.may_try, candidate.doubtful, candidate.tried) = (false, true, true);
+        self.take_untried(now)
     }
 
     /// A connection is lost. `expected`: the provider had said that it goes away.
     pub(crate) fn lost(&mut self, error: &LiveError, expected: bool, now: Instant) -> Option<Next> {
         self.rest_if_stable(now);
-        self.keep_away(error, now);
+        self.keep_away(self.current, error, now);
         if expected || error.is_recoverable() {
+            // One that is lost over and over before it has done anything is no better than none.
+            let candidate = &mut self.candidates[self.current];
+            candidate.doubtful = std::mem::replace(&mut candidate.shaky, true);
             return self.next_round(now);
         }
         // An orderly end is one for everybody.
         if matches!(error, LiveError::Closed { code: 1000, .. }) {
             return None;
         }
-        self.candidates[self.current].may_try = false;
+        let candidate = &mut self.candidates[self.current];
+        (candidate.may_try, candidate.doubtful) = (false, true);
         let next = self.next_round(now)?;
         let waits = !self.candidates[self.current].may_try_at(now);
         Some(if waits { next } else { Next { wait: Duration::ZERO, ..next } })
@@ -109,11 +146,11 @@ impl Attempts {
     /// An attempt failed.
     pub(crate) fn failed(&mut self, error: &LiveError, now: Instant) -> Option<Next> {
         self.rest_if_stable(now);
-        self.keep_away(error, now);
-        if !error.is_recoverable() {
-            self.candidates[self.current].may_try = false;
-        }
-        if self.is_on() && self.take_after_current(now) {
+        self.keep_away(self.current, error, now);
+        let candidate = &mut self.candidates[self.current];
+        candidate.doubtful = true;
+        candidate.may_try &= error.is_recoverable();
+        if self.is_on() && self.take_untried(now) {
             return Some(Next { attempt: self.rounds.max(1), wait: Duration::ZERO });
         }
         self.next_round(now)
@@ -125,8 +162,45 @@ impl Attempts {
         if self.is_stable(now) || self.rounds == 0 { Duration::ZERO } else { self.backoff() }
     }
 
-    /// A change of connections that is planned: at once, and back to the first candidate. `wished`:
-    /// by the host, which may do so as often as it likes. `None`: too many followed each other.
+    /// Whom the session would rather be connected with, if there is anybody.
+    pub(crate) fn better(&self, now: Instant) -> Option<Better> {
+        let better = self.candidates.iter().take(self.current).enumerate();
+        let mut due = better.filter(|(_, of)| of.not_before.is_none_or(|from| from <= now));
+        let (candidate, of) = due.find(|(_, of)| !of.doubtful || !of.looked_for)?;
+        Some(if of.doubtful { Better::Doubtful(candidate) } else { Better::Known })
+    }
+
+    /// Whether a doubtful candidate is back is being found out: once for each change of connections.
+    pub(crate) fn look_for(&mut self, candidate: usize) {
+        self.candidates[candidate].looked_for = true;
+    }
+
+    /// It was found out: it is back, or connecting with it failed.
+    pub(crate) fn looked_for(
+        &mut self,
+        candidate: usize,
+        failed: Option<&LiveError>,
+        now: Instant,
+    ) {
+        let known = &mut self.candidates[candidate];
+        known.doubtful = failed.is_some();
+        if let Some(error) = failed {
+            self.keep_away(candidate, error, now);
+        }
+    }
+
+    /// The conversation goes over to a connection with this candidate, which stands. Gives the number
+    /// to tell it by.
+    pub(crate) fn go_over(&mut self, candidate: usize, now: Instant) -> u32 {
+        self.rest_if_stable(now);
+        self.candidates.iter_mut().for_each(|of| (of.may_try, of.looked_for) = (true, false));
+        self.current = candidate;
+        self.rounds.max(1)
+    }
+
+    /// A change of connections that is planned: at once, with the first candidate that is not known
+    /// to fail. `wished`: by the host, which may do so as often as it likes. `None`: too many followed
+    /// each other.
     pub(crate) fn planned(&mut self, wished: bool, now: Instant) -> Option<u32> {
         if self.is_stable(now) {
             self.rounds = 0;
@@ -137,29 +211,35 @@ impl Attempts {
             self.rounds += 1;
         }
         self.connected_at = None;
-        self.candidates.iter_mut().for_each(|candidate| candidate.may_try = true);
-        let first = self.candidates.iter().position(|candidate| candidate.may_try_at(now));
-        self.current = first.unwrap_or(0);
+        for candidate in &mut self.candidates {
+            (candidate.may_try, candidate.tried, candidate.looked_for) = (true, false, false);
+        }
+        let may_try = self.candidates.iter().enumerate().filter(|(_, of)| of.may_try_at(now));
+        let best = may_try.min_by_key(|(at, of)| (of.doubtful, *at));
+        self.current = best.map_or(0, |(at, _)| at);
+        self.candidates[self.current].tried = true;
         Some(self.rounds.max(1))
     }
 
     /// Who asked for time gets it.
-    fn keep_away(&mut self, error: &LiveError, now: Instant) {
+    fn keep_away(&mut self, candidate: usize, error: &LiveError, now: Instant) {
         if let LiveError::RateLimited { retry_after: Some(after), .. } = error {
             let after = *after.min(&LONGEST_WAIT);
-            self.candidates[self.current].not_before = Some(now + after);
+            self.candidates[candidate].not_before = Some(now + after);
         }
     }
 
-    /// The first candidate that may be tried after the wait, else who may be tried soonest.
+    /// The best candidate that may be tried after the wait, else who may be tried soonest.
     fn next_round(&mut self, now: Instant) -> Option<Next> {
         if self.rounds >= self.policy.max_attempts || !self.candidates.iter().any(|of| of.may_try) {
             return None;
         }
         let ready = at(now, self.backoff());
         let may_try = self.candidates.iter().enumerate().filter(|(_, of)| of.may_try);
-        let times = may_try.map(|(of, candidate)| (candidate.not_before.max(Some(ready)), of));
-        let (from, current) = times.min()?;
+        let times = may_try.map(|(at, of)| (of.not_before.max(Some(ready)), of.doubtful, at));
+        let (from, _, current) = times.min()?;
+        self.candidates.iter_mut().for_each(|candidate| candidate.tried = false);
+        self.candidates[current].tried = true;
         self.current = current;
         self.rounds += 1;
         let wait = from.map_or(Duration::ZERO, |from| from.saturating_duration_since(now));
@@ -176,13 +256,14 @@ impl Attempts {
         longest - longest / 100 * self.chance.percent_below(jitter)
     }
 
-    fn take_after_current(&mut self, now: Instant) -> bool {
-        let after = self.current + 1;
-        let next = self.candidates.iter().skip(after).position(|next| next.may_try_at(now));
-        if let Some(next) = next {
-            self.current = after + next;
-        }
-        next.is_some()
+    /// The best of those who had no turn in this round.
+    fn take_untried(&mut self, now: Instant) -> bool {
+        let left = self.candidates.iter().enumerate();
+        let left = left.filter(|(_, of)| !of.tried && of.may_try_at(now));
+        let Some((next, _)) = left.min_by_key(|(at, of)| (of.doubtful, *at)) else { return false };
+        self.candidates[next].tried = true;
+        self.current = next;
+        true
     }
 
     fn is_stable(&self, now: Instant) -> bool {
@@ -191,7 +272,7 @@ impl Attempts {
 
     fn rest_if_stable(&mut self, now: Instant) {
         if self.is_stable(now) {
-            self.rounds = 0;
+            self.worked();
         }
         self.connected_at = None;
     }
@@ -409,15 +490,56 @@ mod tests {
         let next = attempts.failed(&lost(), now);
         assert_eq!(tried(next, &attempts), Some((2, 2, Duration::ZERO)), "who refused is left out");
         assert_eq!(attempts.failed(&lost(), now), None);
+    }
 
+    #[test]
+    fn whether_a_better_one_is_back_is_found_out_before_anything_is_left_for_it() {
+        let now = Instant::now();
+        let mut attempts = Attempts::new(policy(4, 0), 2, 1);
         attempts.connected(now);
-        attempts.planned(false, now + STABLE);
-        assert_eq!(attempts.provider(), 0);
-        let next = attempts.lost(&refused(), false, now);
-        assert_eq!(
-            tried(next, &attempts),
-            Some((1, 1, Duration::ZERO)),
-            "a dead one is left at once"
-        );
+        assert_eq!(attempts.better(now), None);
+        attempts.lost(&lost(), false, now);
+        attempts.failed(&lost(), now);
+        attempts.failed(&lost(), now);
+        assert_eq!(attempts.provider(), 2);
+        attempts.connected(now);
+        let later = now + STABLE;
+        for (candidate, error) in [(0, lost()), (1, refused())] {
+            assert_eq!(attempts.better(later), Some(Better::Doubtful(candidate)));
+            attempts.look_for(candidate);
+            attempts.looked_for(candidate, Some(&error), later);
+        }
+        assert_eq!(attempts.better(later), None, "once each");
+        assert_eq!((attempts.planned(false, later), attempts.provider()), (Some(1), 2));
+        // At the next change the first one is back.
+        attempts.connected(later);
+        let later = later + STABLE;
+        assert_eq!(attempts.better(later), Some(Better::Doubtful(0)));
+        attempts.look_for(0);
+        attempts.looked_for(0, None, later);
+        assert_eq!(attempts.better(later), Some(Better::Known));
+        assert_eq!((attempts.planned(false, later), attempts.provider()), (Some(1), 0));
+        // A dead one is left at once, for who was good last.
+        let next = attempts.lost(&refused(), false, later).unwrap();
+        assert_eq!((attempts.provider(), next.wait), (2, Duration::ZERO));
+    }
+
+    #[test]
+    fn one_that_is_lost_over_and_over_makes_room_for_another() {
+        let now = Instant::now();
+        let mut attempts = Attempts::new(policy(4, 0), 1, 1);
+        attempts.connected(now);
+        attempts.lost(&lost(), false, now);
+        assert_eq!(attempts.provider(), 0, "once may happen to anybody");
+        attempts.connected(now);
+        attempts.lost(&lost(), false, now);
+        assert_eq!(attempts.provider(), 1);
+        // What is lost is tried before who is known to fail.
+        attempts.connected(now);
+        attempts.worked();
+        attempts.lost(&lost(), false, now);
+        assert_eq!(attempts.provider(), 1);
+        attempts.failed(&lost(), now);
+        assert_eq!(attempts.provider(), 0, "and in the same round the other");
     }
 }

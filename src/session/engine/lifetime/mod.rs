@@ -7,6 +7,7 @@
 
 mod attempts;
 mod handle;
+mod scout;
 mod silence;
 
 use std::{sync::Arc, time::Duration};
@@ -27,8 +28,9 @@ use super::{
 use crate::session::{Continuity, EventKind, SessionState, digest::Digest};
 
 pub(crate) use self::{
-    attempts::{Attempts, Chance, Next},
+    attempts::{Attempts, Better, Chance, Next},
     handle::Handle,
+    scout::Scout,
     silence::Silence,
 };
 
@@ -64,10 +66,26 @@ pub(crate) struct Named {
     pub(crate) takes_no_history: bool,
 }
 
+/// What a connection is told of the conversation.
+#[derive(Debug)]
+pub(crate) struct Told {
+    anything: bool,
+    /// Among its instructions.
+    digest: Option<Digest>,
+}
+
 impl Engine {
     pub(super) fn connect_again(&mut self) {
-        self.epoch += 1;
         let provider = self.reconnect.attempts.provider();
+        let (request, told) = self.introduction(provider);
+        self.epoch = request.epoch;
+        self.reconnect.resuming = request.resume.is_some();
+        self.introduced(told);
+        self.prompt_outputs.push_back(Output::Connect { request, provider });
+    }
+
+    /// What a connection with this candidate is asked for now, and what it is told by that.
+    fn introduction(&mut self, provider: usize) -> (ConnectRequest, Told) {
         let mut history = self.reconnect.history();
         let unheard = self.not_heard_yet();
         if !unheard.is_empty() {
@@ -78,20 +96,25 @@ impl Engine {
         let less = self.reconnect.handle.knows_less() && self.can(|can| can.history);
         let usable = self.reconnect.handle.usable(provider, self.now);
         let resume = usable.filter(|_| !less);
-        self.reconnect.resuming = resume.is_some();
-        self.reconnect.told = !history.is_empty();
-        for unsent in &mut self.unsent_responses {
-            unsent.in_history = resume.is_none();
-        }
         let mut live = self.live.clone();
-        let in_short = resume.is_none() && self.connected_with().takes_no_history;
-        self.reconnect.digest = Digest::of(&history).filter(|_| in_short);
-        if let Some(digest) = &self.reconnect.digest {
+        let in_short = resume.is_none() && self.candidate(provider).takes_no_history;
+        let digest = Digest::of(&history).filter(|_| in_short);
+        if let Some(digest) = &digest {
             let told = digest.after(live.instructions.as_deref());
             Arc::make_mut(&mut live).instructions = Some(told);
         }
-        let request = ConnectRequest::resuming(live, resume, history, self.epoch);
-        self.prompt_outputs.push_back(Output::Connect { request, provider });
+        let told = Told { anything: !history.is_empty(), digest };
+        let epoch = self.reconnect.next_epoch();
+        (ConnectRequest::resuming(live, resume, history, epoch), told)
+    }
+
+    /// The connection that is made next, or was made, is told this.
+    fn introduced(&mut self, told: Told) {
+        for unsent in &mut self.unsent_responses {
+            unsent.in_history = !self.reconnect.resuming;
+        }
+        self.reconnect.told = told.anything;
+        self.reconnect.digest = told.digest;
     }
 
     /// Instructions that take the place of the present connection's, with what it has to be told.
@@ -115,9 +138,10 @@ impl Engine {
 
     /// A connection stands that is not the first: says what it knows.
     pub(super) fn tell_restored(&mut self) {
-        let Some(Gap { since, dropped, provider }) = self.reconnect.gap.take() else { return };
-        if provider != self.reconnect.attempts.provider() {
-            let Named { provider, model, .. } = self.connected_with();
+        let Some(gap) = self.reconnect.gap.take() else { return };
+        let Gap { since, dropped, .. } = gap;
+        let Named { provider, model, .. } = self.connected_with();
+        if gap.provider != self.reconnect.attempts.provider() || gap.model != model {
             self.emit(EventKind::ProviderChanged { provider, model });
         }
         let restored = self.continuity();
@@ -151,9 +175,17 @@ impl Engine {
         !owes && self.replies.asked.is_none() && self.calls.is_empty()
     }
 
-    /// The provider of the present connection, or of the one that is being made.
+    /// The provider of the present connection, or of the one that is being made, and the model that
+    /// serves.
     pub(super) fn connected_with(&self) -> Named {
-        let candidate = self.reconnect.attempts.provider();
+        let named = self.candidate(self.reconnect.attempts.provider());
+        let serves = self.capabilities.as_ref().filter(|_| self.connected);
+        let model = serves.and_then(|can| can.model.clone()).unwrap_or(named.model);
+        Named { model, ..named }
+    }
+
+    /// A provider that the session may be connected with.
+    pub(super) fn candidate(&self, candidate: usize) -> Named {
         match candidate.checked_sub(1).and_then(|at| self.fallbacks.get(at)) {
             Some(fallback) => fallback.clone(),
             None => Named {
@@ -199,19 +231,26 @@ impl Engine {
     }
 
     pub(super) fn leave_if_idle(&mut self) {
-        if !self.going_away || !self.connected || !self.is_quiet() {
+        if !self.going_away || !self.connected || self.reconnect.scout.is_some() {
+            return;
+        }
+        let better = self.reconnect.attempts.better(self.now);
+        if !self.is_quiet(better.is_some()) {
             return;
         }
         let from = self.reconnect.leave_from.max(self.reconnect.silence.until());
-        match from.filter(|from| *from > self.now) {
-            Some(from) => self.timers.set(Timer::Quiet, from),
-            None => self.replace_connection(),
+        if let Some(from) = from.filter(|from| *from > self.now) {
+            return self.timers.set(Timer::Quiet, from);
+        }
+        match better {
+            Some(Better::Doubtful(candidate)) => self.look_for(candidate),
+            Some(Better::Known) | None => self.replace_connection(),
         }
     }
 
     /// Whether nothing would be lost with the connection: nobody speaks, nothing is answered or is
-    /// going to be, and what was said has left.
-    fn is_quiet(&self) -> bool {
+    /// going to be, and what was said has left. `moves`: to another provider, for which no handle is.
+    fn is_quiet(&self, moves: bool) -> bool {
         let user = self.attention.user_speaks()
             || self.timers.is_set(Timer::TranscriptWait)
             || self.utterances.any_open()
@@ -224,7 +263,7 @@ impl Engine {
         if user || owed || agent || works {
             return false;
         }
-        if self.can(|can| can.resumption) && self.reconnect.handle.has_one() {
+        if !moves && self.can(|can| can.resumption) && self.reconnect.handle.has_one() {
             // What the handle holds the next connection knows, unheard or not.
             return !self.reconnect.handle.is_outdated();
         }
@@ -267,8 +306,10 @@ impl Engine {
         }
     }
 
-    /// What was handed to a connection and did not leave it.
-    pub(super) fn on_returned(&mut self, commands: Vec<HostCommand>) {
+    /// What was handed to a connection and did not reach its peer; of the audio before it so much is
+    /// lost.
+    pub(super) fn on_returned(&mut self, commands: Vec<HostCommand>, lost: Duration) {
+        self.uplink.lose(lost);
         let mut uplink = Vec::with_capacity(commands.len());
         for command in commands {
             match command {

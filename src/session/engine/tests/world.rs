@@ -586,7 +586,8 @@ impl World {
                 // Lost with something on the way.
                 let frame = HostCommand::Audio(silence(480));
                 let commands = vec![frame, HostCommand::EndAudio];
-                self.input(Input::Returned { epoch, commands });
+                let lost = Duration::from_millis(u64::from(self.able) % 3);
+                self.input(Input::Returned { epoch, commands, lost });
                 self.trouble(2);
             }
             13 => self.input(Input::Host(HostCommand::Reconnect)),

@@ -26,7 +26,8 @@ impl Line for Gemini {
 
 async fn play(trial: &'static Trial) -> Seen {
     let began = tokio::time::Instant::now();
-    let connections = trial.connections(set_up, said).into_iter();
+    let mut calls = Vec::new();
+    let connections = trial.connections(set_up, |step| said(step, &mut calls)).into_iter();
     let server = Server::new(Script::connections(connections.map(Script::steps)));
     let provider = gemini::Gemini::new().connector(server.connector());
     let config = LiveConfig::new().api_key("test").model("gemini-3.8-live");
@@ -49,6 +50,9 @@ async fn play(trial: &'static Trial) -> Seen {
         let ends = frame["clientContent"]["turnComplete"] == true;
         let is_history = history;
         history &= !ends;
+        if let Some(handle) = frame["setup"]["sessionResumption"]["handle"].as_str() {
+            seen.resumed_by.push(handle.to_owned());
+        }
         if !is_history {
             seen.sent.extend(sent(frame));
         }
@@ -68,9 +72,20 @@ fn set_up() -> Vec<Step> {
     ]
 }
 
-/// The provider's part of a step.
-fn said(step: &Do) -> Vec<Step> {
+/// The provider's part of a step. `calls`: those of the reply that is being made.
+fn said(step: &Do, calls: &mut Vec<&'static str>) -> Vec<Step> {
     match step {
+        Do::Call(id, ..) | Do::CallOf(id, ..) => calls.push(id),
+        Do::Begins | Do::Done | Do::Cancelled => calls.clear(),
+        _ => {}
+    }
+    match step {
+        Do::Interrupted if !calls.is_empty() => {
+            let cancelled = json!({"toolCallCancellation": {"ids": std::mem::take(calls)}});
+            let [interrupted, done] = [json!({"interrupted": true}), json!({"turnComplete": true})]
+                .map(|content| Step::Emit(json!({ "serverContent": content })));
+            vec![interrupted, Step::Emit(cancelled), done]
+        }
         Do::Expires => {
             let why = "Deadline expired before operation could complete.";
             vec![Step::close(1011, why)]
@@ -97,10 +112,19 @@ fn frames(step: &Do) -> Vec<Value> {
             vec![content(json!({"modelTurn": {"role": "model", "parts": parts}}))]
         }
         Do::Call(id, name, arguments) => {
-            let args: Value = serde_json::from_str(arguments).unwrap_or_default();
+            // What is no object can only be a text there.
+            let args = serde_json::from_str(arguments).unwrap_or_else(|_| Value::from(*arguments));
             let call = json!({"id": id, "name": name, "args": args});
             vec![json!({"toolCall": {"functionCalls": [call]}})]
         }
+        Do::CallOf(id, name, bytes) => {
+            let call = json!({"id": id, "name": name, "args": {"text": "x".repeat(*bytes)}});
+            vec![json!({"toolCall": {"functionCalls": [call]}})]
+        }
+        Do::Handle(handle) => {
+            vec![json!({"sessionResumptionUpdate": {"newHandle": handle, "resumable": true}})]
+        }
+        Do::GoesAway(seconds) => vec![json!({"goAway": {"timeLeft": format!("{seconds}s")}})],
         Do::Done => vec![content(json!({"generationComplete": true})), done()],
         Do::Cancelled => vec![done()],
         Do::Fails => {

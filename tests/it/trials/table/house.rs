@@ -142,6 +142,11 @@ impl Script {
                 name: (*name).into(),
                 arguments: ToolArguments::Json((*arguments).into()),
             })),
+            Do::CallOf(id, name, bytes) => self.chunk(ModelChunk::ToolCall(ToolCallRequest {
+                id: (*id).into(),
+                name: (*name).into(),
+                arguments: ToolArguments::Json(format!("{{\"text\":\"{}\"}}", "x".repeat(*bytes))),
+            })),
             Do::Done | Do::Paid => {
                 let (reason, usage, metadata) = (ModelFinish::Stop, None, None);
                 self.chunk(ModelChunk::Done { reason, usage, metadata });

@@ -25,6 +25,8 @@ pub enum Do {
     VoiceOf(&'static str, usize),
     /// It calls a tool: id, name, arguments.
     Call(&'static str, &'static str, &'static str),
+    /// It calls a tool with so many bytes of arguments.
+    CallOf(&'static str, &'static str, usize),
     /// It is over.
     Done,
     /// It is over because the client stopped it.
@@ -46,6 +48,14 @@ pub enum Do {
     Close(u16, &'static str),
     /// The connection has lasted as long as the provider lets any, and ends as it ends them.
     Expires,
+    /// The provider gives a handle to go on by, where it has such.
+    Handle(&'static str),
+    /// It says that it closes in so many seconds, where it says such things.
+    GoesAway(u64),
+    /// It neither reads nor writes for so many milliseconds, pongs among it.
+    Stalls(u64),
+    /// The client leaves its connection by itself.
+    Leaves,
     /// So many milliseconds of the user's audio in which nobody speaks.
     Sound(u32),
     /// The host writes.
@@ -71,7 +81,8 @@ pub enum Do {
 impl Do {
     /// Whether the provider's next steps are on another connection.
     fn ends_connection(self) -> bool {
-        matches!(self, Self::Drop | Self::Close(..) | Self::Expires | Self::Reconnect)
+        let ends = matches!(self, Self::Drop | Self::Close(..) | Self::Expires);
+        ends || matches!(self, Self::Reconnect | Self::Leaves)
     }
 }
 
@@ -95,6 +106,8 @@ pub struct Seen {
     pub uplink_ms: usize,
     /// Connections that the provider saw.
     pub connections: u32,
+    /// The handles that connections were asked to go on by.
+    pub resumed_by: Vec<String>,
     /// What those were told who approved.
     pub decided: Vec<String>,
     pub state: SessionState,
@@ -199,6 +212,7 @@ impl Trial {
             let steps = match step {
                 Do::Drop => vec![Step::Drop],
                 Do::Close(code, reason) => vec![Step::close(*code, *reason)],
+                Do::Stalls(ms) => vec![Step::StallMs(*ms)],
                 other => said(other),
             };
             if let Some(last) = connections.last_mut()

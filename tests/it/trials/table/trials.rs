@@ -24,11 +24,16 @@ const CUTS_ITSELF: (&str, &str) =
 const NO_CANCELLING: (&str, &str) = ("gemini", "its wire has no word for cancelling");
 const NOT_JUDGED: (&str, &str) =
     ("gemini", "it interrupts and answers by itself, so that speech cannot be judged");
-const RUNS_AT_ONCE: (&str, &str) =
-    ("gemini", "the model waits for its calls, so they run as soon as they come");
+const RUNS_AT_ONCE: (&str, &str) = (
+    "gemini",
+    "its model waits for a call, which runs as soon as it comes, before anybody could stop the \
+     reply: see d04 where both come at once",
+);
 const NAMES_NO_REPLY: (&str, &str) =
     ("gemini", "nothing names replies there: what comes after the end of one is another");
-const OBJECTS: (&str, &str) = ("gemini", "arguments are objects on its wire");
+const HEARS_BY_ITSELF: (&str, &str) =
+    ("house", "it stops for the voice that it hears itself: see the trial before");
+const NO_NOTICE: &str = "its servers do not say that they go away";
 const TEN_MINUTES: (&str, &str) =
     ("gemini", "its connections last ten minutes: see this trial in lifetime/gemini.rs");
 
@@ -45,7 +50,7 @@ macro_rules! asked {
     };
 }
 
-pub const TRIALS: [Trial; 36] = [
+pub const TRIALS: [Trial; 42] = [
     Trial {
         name: "a01_a_collision_with_an_automatic_reply_is_survived",
         script: &[
@@ -424,6 +429,33 @@ pub const TRIALS: [Trial; 36] = [
         not: &[RUNS_AT_ONCE],
     },
     Trial {
+        name: "d04_a_call_that_is_taken_back_at_once_leaves_no_mark",
+        script: asked![
+            (1_600, Words("Bye. ")),
+            (1_650, Voice(500)),
+            (1_700, Call("c1", "quick", "{}")),
+            (1_700, Call("c2", "slow", "{}")),
+            (1_700, Do::Interrupted),
+            (2_500, Starts),
+            (3_000, Stops),
+            (3_800, Heard("Go on")),
+            (3_900, Begins),
+            (3_950, Words("Sure. ")),
+            (3_960, Voice(100)),
+            (3_970, Do::Done),
+            (4_500, PlayAll),
+            (5_000, Release),
+        ],
+        setup: Setup::PLAIN,
+        holds: |seen| {
+            assert_eq!(seen.ran, Vec::<String>::new());
+            assert!(seen.outputs().iter().all(|(_, good)| !good));
+            assert!(seen.messages().contains(&("Sure.".into(), false)));
+            assert_eq!(seen.state, SessionState::Listening, "nothing is under way");
+        },
+        not: &[HEARS_BY_ITSELF],
+    },
+    Trial {
         name: "d05_a_call_that_an_interruption_overtakes_never_starts",
         script: asked![
             (1_600, Words("Bye. ")),
@@ -447,6 +479,32 @@ pub const TRIALS: [Trial; 36] = [
         not: &[RUNS_AT_ONCE],
     },
     Trial {
+        name: "d07_a_call_of_a_reply_that_is_over_does_not_run",
+        script: asked![
+            (1_600, Words("Bye. ")),
+            (1_650, Voice(200)),
+            (1_700, Interrupt),
+            (1_750, Call("c1", "quick", "{}")),
+            (1_800, Cancelled),
+        ],
+        setup: Setup::PLAIN,
+        holds: |seen| {
+            assert_eq!(seen.ran, Vec::<String>::new());
+            assert!(seen.outputs().iter().all(|(_, good)| !good));
+        },
+        not: &[],
+    },
+    Trial {
+        name: "d07_arguments_of_megabytes_run_nothing",
+        script: asked![(1_600, CallOf("c1", "quick", 5_000_000)), (1_700, Do::Done)],
+        setup: Setup::PLAIN,
+        holds: |seen| {
+            assert_eq!(seen.ran, Vec::<String>::new());
+            assert_eq!(seen.outputs(), [("c1", false)]);
+        },
+        not: &[],
+    },
+    Trial {
         name: "d08_broken_arguments_run_nothing",
         script: asked![(1_600, Call("c1", "quick", r#"{"amount":"#)), (1_700, Do::Done)],
         setup: Setup::PLAIN,
@@ -454,7 +512,7 @@ pub const TRIALS: [Trial; 36] = [
             assert_eq!(seen.ran, Vec::<String>::new());
             assert_eq!(seen.outputs(), [("c1", false)]);
         },
-        not: &[OBJECTS],
+        not: &[],
     },
     Trial {
         name: "d09_a_tool_that_panics_is_answered_for",
@@ -538,6 +596,106 @@ pub const TRIALS: [Trial; 36] = [
             assert!(seen.messages().contains(&("There.".into(), false)));
             assert_eq!(seen.told(is_error), 0);
             assert_eq!(seen.uplink_ms, 280, "all of the user's audio, once");
+        },
+        not: &[NO_CONNECTION],
+    },
+    Trial {
+        name: "e03_after_its_notice_a_connection_may_end_anyhow_and_the_talk_goes_on",
+        script: asked![
+            (1_600, Words("Yes. ")),
+            (1_650, Voice(200)),
+            (1_700, Do::Done),
+            (1_750, Handle("h1")),
+            (2_500, PlayAll),
+            (3_000, Starts),
+            (3_100, GoesAway(50)),
+            (3_500, Close(1011, "Internal error encountered.")),
+            (5_000, Starts),
+            (5_500, Stops),
+            (6_300, Heard("Go on")),
+            (6_400, Begins),
+            (6_450, Words("There. ")),
+            (6_460, Voice(300)),
+            (6_470, Do::Done),
+            (9_000, PlayAll),
+        ],
+        setup: Setup::PLAIN,
+        holds: |seen| {
+            assert_eq!(seen.connections, 2);
+            match &seen.restored()[..] {
+                [Continuity::Full] => assert_eq!(seen.resumed_by, ["h1"]),
+                [Continuity::History | Continuity::Digest] => assert!(seen.resumed_by.is_empty()),
+                others => panic!("{others:?}"),
+            }
+            assert_eq!(seen.users(), ["Tell me", "Go on"]);
+            assert!(seen.messages().contains(&("There.".into(), false)));
+            assert_eq!(seen.told(is_error), 0);
+        },
+        not: &[NO_CONNECTION],
+    },
+    Trial {
+        name: "e05_a_notice_during_a_tool_waits_for_the_handle_after_it",
+        script: asked![
+            (1_520, Handle("h1")),
+            (1_600, Call("c1", "slow", "{}")),
+            (2_000, GoesAway(50)),
+            (8_000, Release),
+            (8_500, Begins),
+            (8_550, Words("Noted. ")),
+            (8_560, Voice(200)),
+            (8_570, Do::Done),
+            (8_600, Handle("h2")),
+            (8_900, Leaves),
+            (9_000, PlayAll),
+            (10_000, Starts),
+            (10_500, Stops),
+            (11_300, Heard("Go on")),
+            (11_400, Begins),
+            (11_450, Words("There. ")),
+            (11_460, Voice(300)),
+            (11_470, Do::Done),
+            (13_000, PlayAll),
+        ],
+        setup: Setup::PLAIN,
+        holds: |seen| {
+            assert_eq!((seen.connections, &seen.restored()[..]), (2, &[Continuity::Full][..]));
+            assert_eq!(seen.resumed_by, ["h2"]);
+            assert_eq!(seen.outputs(), [("c1", true)]);
+            assert_eq!(seen.messages(), [("Noted.".into(), false), ("There.".into(), false)]);
+        },
+        not: &[
+            ("ga", NO_NOTICE),
+            ("beta", NO_NOTICE),
+            ("azure", NO_NOTICE),
+            ("azure_preview", NO_NOTICE),
+            ("voice_live", NO_NOTICE),
+            ("xai", NO_NOTICE),
+            ("qwen", NO_NOTICE),
+            ("inworld", NO_NOTICE),
+            NO_CONNECTION,
+        ],
+    },
+    Trial {
+        name: "e07_a_server_that_answers_no_ping_for_25_seconds_is_kept",
+        script: asked![
+            (1_600, Words("Yes. ")),
+            (1_650, Voice(200)),
+            (1_700, Do::Done),
+            (2_500, PlayAll),
+            (3_000, Stalls(25_000)),
+            (30_000, Starts),
+            (30_500, Stops),
+            (31_300, Heard("Go on")),
+            (31_400, Begins),
+            (31_450, Words("There. ")),
+            (31_460, Voice(300)),
+            (31_470, Do::Done),
+            (33_000, PlayAll),
+        ],
+        setup: Setup::PLAIN,
+        holds: |seen| {
+            assert_eq!((seen.connections, seen.told(is_error)), (1, 0));
+            assert_eq!(seen.messages(), [("Yes.".into(), false), ("There.".into(), false)]);
         },
         not: &[NO_CONNECTION],
     },

@@ -129,12 +129,10 @@ impl Frames {
                 "delta": words})],
             Do::Voice(ms) => vec![voice(&reply, &item, *ms)],
             Do::VoiceOf(item, ms) => vec![voice(&reply, item, *ms)],
-            Do::Call(id, name, arguments) => {
-                self.parts += 1;
-                let item = json!({"type": "function_call", "id": format!("item_{id}"),
-                    "call_id": id, "name": name, "arguments": arguments, "status": "completed"});
-                vec![json!({"type": "response.output_item.done", "response_id": reply,
-                    "output_index": self.parts, "item": item})]
+            Do::Call(id, name, arguments) => self.call(&reply, id, name, arguments),
+            Do::CallOf(id, name, bytes) => {
+                let arguments = json!({"text": "x".repeat(*bytes)}).to_string();
+                self.call(&reply, id, name, &arguments)
             }
             Do::Done => vec![done("completed", Value::Null)],
             Do::Cancelled => vec![done(
@@ -172,6 +170,16 @@ impl Frames {
                 "message": "Invalid output", "event_id": event_id}})],
             _ => Vec::new(),
         }
+    }
+}
+
+impl Frames {
+    fn call(&mut self, reply: &str, id: &str, name: &str, arguments: &str) -> Vec<Value> {
+        self.parts += 1;
+        let item = json!({"type": "function_call", "id": format!("item_{id}"),
+            "call_id": id, "name": name, "arguments": arguments, "status": "completed"});
+        vec![json!({"type": "response.output_item.done", "response_id": reply,
+            "output_index": self.parts, "item": item})]
     }
 }
 

@@ -124,3 +124,42 @@ async fn a_deadline_that_stays_in_the_past_does_not_spin() {
     assert!(timeout(Duration::from_millis(100), count).await.is_err());
     assert!((90..=110).contains(&ticks), "{ticks}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_the_server_has_read_is_known_by_its_pongs() {
+    let (mut connection, mut socket) = open().await;
+    connection.send(say("one")).await.unwrap();
+    let sent = connection.sent_bytes();
+    assert!(connection.acknowledged_bytes() < sent, "nobody has read it");
+    // A ping goes with it within half a second, and is answered once the server reads.
+    let reads = async {
+        loop {
+            if socket.recv().await.is_none() {
+                break;
+            }
+        }
+    };
+    tokio::select! {
+        event = connection.next() => panic!("{event:?}"),
+        () = reads => panic!("it went"),
+        () = sleep(Duration::from_millis(600)) => {}
+    }
+    assert!(connection.acknowledged_bytes() >= sent);
+    // The server is gone, and what is sent to it is taken by the pipe all the same.
+    connection.send(say("two")).await.unwrap();
+    let (read, all) = (connection.acknowledged_bytes(), connection.sent_bytes());
+    assert!(read < all);
+    let error = end(&mut connection).await;
+    assert!(matches!(error, LiveError::Timeout { .. }), "{error}");
+    assert_eq!(connection.reached_bytes(), read, "nobody says that it came");
+    drop(socket);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_sent_to_a_server_that_ends_reached_it() {
+    let (mut connection, socket) = open().await;
+    connection.send(say("one")).await.unwrap();
+    drop(socket);
+    end(&mut connection).await;
+    assert_eq!(connection.reached_bytes(), connection.sent_bytes());
+}

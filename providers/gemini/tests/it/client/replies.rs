@@ -280,6 +280,28 @@ fn an_error_in_place_of_an_answer_refuses_the_request() {
 }
 
 #[test]
+fn a_text_that_is_refused_is_answered_by_a_reply_that_fails_at_once() {
+    let error = json!({"error": {"code": 429, "message": "Slow down.", "status": "EXHAUSTED"}});
+    let mut talk = Talk::with(NEW);
+    talk.text("Hello.");
+    talk.server(error.clone());
+    assert_eq!(talk.told(), ["error EXHAUSTED", "start reply-1", "done reply-1 Failed"]);
+    // What comes then answers what is asked then.
+    talk.text("Hello again.");
+    talk.voice(20);
+    talk.done();
+    assert_eq!(talk.told(), ["start reply-2", "voice 20", "done reply-2 Completed"]);
+    // Nobody wants it any more.
+    talk.text("Never mind.");
+    talk.command(LiveCommand::CancelReply { reply: None });
+    talk.server(error);
+    assert_eq!(talk.told(), ["error EXHAUSTED", "start reply-3", "done reply-3 Cancelled"]);
+    talk.text("Now?");
+    talk.voice(20);
+    assert_eq!(talk.told(), ["start reply-4", "voice 20"]);
+}
+
+#[test]
 fn quirk_52_a_turn_without_content_releases_whoever_waits() {
     let mut talk = Talk::with(OLD);
     talk.text("Hello?");

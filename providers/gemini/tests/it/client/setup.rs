@@ -258,6 +258,26 @@ fn quirk_43_a_close_within_the_set_up_says_why() {
 }
 
 #[test]
+fn quirk_48_search_beside_functions_is_sent_and_its_refusal_says_why() {
+    let mut config = LiveConfig::new().model(OLD).host_tool(tool("clock"));
+    config.options.insert("google_search".into(), true.into());
+    let mut talk = Talk::opened(Client::new(&config, None).unwrap());
+    let tools = talk.sent_one()["setup"]["tools"].clone();
+    let kinds: Vec<_> = tools
+        .as_array()
+        .unwrap()
+        .iter()
+        .flat_map(|tool| tool.as_object().unwrap().keys())
+        .collect();
+    assert_eq!(kinds, ["functionDeclarations", "googleSearch"]);
+    // Which models take both only they know.
+    let why = "Tool use with function calling is unsupported.";
+    let error = talk.try_frame(Frame::Close(Some((1007, why.into())))).unwrap_err();
+    assert!(matches!(&error, LiveError::InvalidConfig(told) if told.contains(why)), "{error}");
+    assert!(!error.is_recoverable(), "trying again mends nothing");
+}
+
+#[test]
 fn a_handle_that_is_good_no_more_is_told_as_that() {
     let handle = Resumption { handle: SecretString::from("old") };
     let client = Client::new(&LiveConfig::new(), None).unwrap().resume(Some(handle));

@@ -49,6 +49,28 @@ fn quirk_66_a_call_ends_the_reply_whether_the_server_says_so_or_not() {
 }
 
 #[test]
+fn arguments_that_are_no_object_are_told_so_that_the_call_is_answered() {
+    for args in [json!("{\"amount\":"), json!([1]), json!(5), json!(true)] {
+        let mut talk = with_tool(MIDDLE, ToolBehavior::ProviderDefault);
+        talk.server(json!({"toolCall": {"functionCalls":
+            [{"id": "c1", "name": "clock", "args": args}]}}));
+        let calls = talk.out.events.iter().find_map(|event| match event {
+            LiveEvent::ToolCalls { calls, .. } => Some(calls.clone()),
+            _ => None,
+        });
+        let ToolArguments::Json(told) = &calls.unwrap()[0].arguments else { panic!("{args}") };
+        assert_eq!(*told, args.to_string());
+    }
+    for none in
+        [json!({"id": "c1", "name": "clock"}), json!({"id": "c1", "name": "clock", "args": null})]
+    {
+        let mut talk = with_tool(MIDDLE, ToolBehavior::ProviderDefault);
+        talk.server(json!({"toolCall": {"functionCalls": [none]}}));
+        assert_eq!(talk.told(), ["start reply-1", "call c1 clock"]);
+    }
+}
+
+#[test]
 fn an_output_may_come_before_the_reply_is_over() {
     let mut talk = with_tool(MIDDLE, ToolBehavior::ProviderDefault);
     talk.call("c1");

@@ -1,6 +1,7 @@
 //! The user: audio, turns by hand, words, text.
 
-use antiphon_live::{LiveCommand, LiveConfig, LiveError, LiveEvent, VoiceActivity};
+use antiphon_gemini::Client;
+use antiphon_live::{Frame, LiveCommand, LiveConfig, LiveError, LiveEvent, VoiceActivity};
 use bytes::Bytes;
 use serde_json::json;
 
@@ -21,6 +22,23 @@ fn quirk_57_audio_goes_by_the_new_name_and_its_end_flushes() {
     assert_eq!(talk.sent_one(), json!({"realtimeInput": {"audioStreamEnd": true}}));
     talk.command(LiveCommand::EndAudio);
     assert!(talk.sent().is_empty(), "there was none since");
+}
+
+#[test]
+fn quirk_47_audio_is_what_was_agreed_and_a_late_refusal_of_it_says_why() {
+    for model in [OLD, MIDDLE, NEW] {
+        let mut talk = Talk::opened(Client::new(&LiveConfig::new().model(model), None).unwrap());
+        let setup = talk.sent_one();
+        assert_eq!(setup["setup"]["generationConfig"]["responseModalities"], json!(["AUDIO"]));
+        talk.server(json!({"setupComplete": {}}));
+        talk.audio(20);
+        let sent = talk.sent_one();
+        assert_eq!(sent["realtimeInput"]["audio"]["mimeType"], "audio/pcm;rate=16000", "{model}");
+        // The set-up was fine; only the first audio shows what is not.
+        let why = "Request contains an invalid argument.";
+        let error = talk.try_frame(Frame::Close(Some((1007, why.into())))).unwrap_err();
+        assert!(error.to_string().contains(why) && !error.is_recoverable(), "{error}");
+    }
 }
 
 #[test]

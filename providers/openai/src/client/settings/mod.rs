@@ -161,6 +161,7 @@ impl Settings {
         capabilities.resumption = extra.says("/resumption/enabled");
         capabilities.resumption_valid = facts.resumes_for;
         capabilities.history = facts.messages;
+        capabilities.model = Some(model.clone());
         capabilities.unsupported_options = options.unsupported();
         let shortens = options.has_meaning("truncation");
         let ignored = without_meaning(config, thinking.is_some(), shortens);

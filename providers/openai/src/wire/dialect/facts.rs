@@ -170,6 +170,8 @@ pub struct Variables {
     pub address: Option<&'static str>,
     /// The model, where each customer has names for his own.
     pub model: Option<&'static str>,
+    /// Likewise the model that writes down what the user says.
+    pub transcriber: Option<&'static str>,
 }
 
 /// How events are called.
