@@ -26,6 +26,9 @@ pub(super) const EVENTS_PER_WAKE_UP: usize = 32;
 const HIGH_WATER: usize = 32 * 1024;
 /// Commands that may wait for a connection that takes none; beyond that it is given up.
 const MAX_OUTGOING: usize = 1_024;
+/// Commands, and bytes of them, that are kept until the peer has read them. Some never say so.
+const MAX_KEPT: usize = 4_096;
+const MAX_KEPT_BYTES: usize = 16 * 1024 * 1024;
 /// How long connecting may take where the configuration does not say.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 /// By no count of bytes has it left: the connection was not handed it.
@@ -52,6 +55,7 @@ pub(super) struct Wire {
     /// So much of the user's audio among it is kept.
     keeps: Duration,
     kept: Duration,
+    kept_bytes: usize,
     /// What was not kept any more, up to this count of bytes.
     not_kept: (u64, Duration),
     /// What the engine has to know before anything else that comes from here.
@@ -99,6 +103,7 @@ impl Wire {
             in_flight: VecDeque::new(),
             keeps,
             kept: Duration::ZERO,
+            kept_bytes: 0,
             not_kept: (0, Duration::ZERO),
             news: VecDeque::new(),
             converter: None,
@@ -381,20 +386,30 @@ impl Wire {
     fn keep(&mut self, by: u64, command: Option<LiveCommand>) {
         let Some(command) = command else { return };
         self.kept += audio_of(&command);
+        self.kept_bytes += bytes_of(&command);
         self.in_flight.push_back((by, command));
-        while self.kept > self.keeps {
-            let oldest = self.in_flight.iter().position(|(_, old)| !audio_of(old).is_zero());
-            let Some((by, old)) = oldest.and_then(|at| self.in_flight.remove(at)) else { break };
-            self.kept -= audio_of(&old);
-            self.not_kept = (by, self.not_kept.1 + audio_of(&old));
+        while self.kept > self.keeps
+            || self.kept_bytes > MAX_KEPT_BYTES
+            || self.in_flight.len() > MAX_KEPT
+        {
+            let Some((by, lost)) = self.forget_oldest() else { break };
+            self.not_kept = (by, self.not_kept.1 + lost);
         }
+    }
+
+    /// Gives what the oldest of what is kept needed to be read, and how much audio it was.
+    fn forget_oldest(&mut self) -> Option<(u64, Duration)> {
+        let (by, command) = self.in_flight.pop_front()?;
+        self.kept_bytes -= bytes_of(&command);
+        let audio = audio_of(&command);
+        self.kept -= audio;
+        Some((by, audio))
     }
 
     /// The peer has read so many bytes.
     fn forget_read(&mut self, read: u64) {
         while self.in_flight.front().is_some_and(|(by, _)| *by <= read) {
-            let known = self.in_flight.pop_front();
-            self.kept -= known.map_or(Duration::ZERO, |(_, command)| audio_of(&command));
+            self.forget_oldest();
         }
         if self.not_kept.0 <= read {
             self.not_kept = (0, Duration::ZERO);
@@ -406,7 +421,7 @@ impl Wire {
     fn forget_stream(&mut self, epoch: u32, reached: u64) {
         self.forget_read(reached);
         let (_, lost) = std::mem::take(&mut self.not_kept);
-        self.kept = Duration::ZERO;
+        (self.kept, self.kept_bytes) = (Duration::ZERO, 0);
         let in_flight = self.in_flight.drain(..).filter(|(by, _)| *by > reached);
         let handed: Vec<_> = in_flight.filter_map(|(_, command)| said_again(command)).collect();
         let outgoing = self.outgoing.len() as u64;
@@ -446,6 +461,18 @@ fn audio_of(command: &LiveCommand) -> Duration {
     match command {
         LiveCommand::AppendAudio(frame) => frame.duration(),
         _ => Duration::ZERO,
+    }
+}
+
+/// What a command takes while it is kept.
+fn bytes_of(command: &LiveCommand) -> usize {
+    match command {
+        LiveCommand::AppendAudio(frame) => frame.data.len(),
+        LiveCommand::Image { data, .. } => data.len(),
+        LiveCommand::ToolResponse(response) => {
+            response.response.values().map(|value| value.as_str().map_or(64, str::len)).sum()
+        }
+        _ => 0,
     }
 }
 

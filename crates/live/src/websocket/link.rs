@@ -283,8 +283,8 @@ impl<P: WireProtocol> Link<P> {
         if !matches!(self.state, State::Open) {
             return false;
         }
-        let due = if self.unflushed { Some(self.due(now())) } else { self.protocol_due() };
-        due.is_some_and(|due| due < self.timer_at)
+        let due = if self.unflushed { self.due(now()) } else { self.ping_due() };
+        self.protocol_due().map_or(due, |deadline| due.min(deadline)) < self.timer_at
     }
 
     /// Ready when the close frame was answered, or need not be waited for any longer.

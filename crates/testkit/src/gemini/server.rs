@@ -14,10 +14,7 @@ use super::{
     engine::{Engine, Opening},
     script::Script,
 };
-use crate::scripted::{self, Book, Frames, Player, Record, Serving, Side, acceptor};
-
-/// Where the Gemini API is.
-const PATH: &str = "/ws/google.ai.generativelanguage.v1beta.GenerativeService.BidiGenerateContent";
+use crate::scripted::{self, Book, Frames, Player, Record, Service, Serving};
 
 /// A scripted Gemini Live server. Clones share it.
 #[derive(Clone)]
@@ -62,9 +59,7 @@ impl Server {
 
     /// Serves the connections of a port until the future is dropped.
     pub async fn serve(&self, listener: Listener) -> io::Result<()> {
-        let (gate, shared) = (self.shared.clone(), self.shared.clone());
-        let gate = move |request: &Request| gate.answer(request);
-        listener.serve(gate, move |accepted| converse(shared.clone(), accepted)).await
+        scripted::serve(self.shared.clone(), listener).await
     }
 
     /// Serves a free port of the loopback address, with TLS if given an identity.
@@ -74,11 +69,7 @@ impl Server {
 
     /// Serves a port of the loopback address; 0 takes a free one.
     pub async fn listen_on(&self, port: u16, identity: Option<TlsIdentity>) -> io::Result<Serving> {
-        let listener = Listener::bind(("127.0.0.1", port), acceptor()).await?;
-        let server = self.clone();
-        Serving::start(listener, identity, PATH, move |listener| async move {
-            server.serve(listener).await
-        })
+        scripted::listen(self.shared.clone(), port, identity).await
     }
 
     /// All frames so far, in the order in which they were sent and received.
@@ -88,12 +79,7 @@ impl Server {
 
     /// The client's messages so far, audio left out.
     pub fn client_messages(&self) -> Vec<Value> {
-        let records = self.shared.book.records();
-        let messages = records.into_iter().filter(|record| record.from == Side::Client);
-        messages
-            .map(|record| record.frame)
-            .filter(|frame| frame["realtimeInput"]["audio"].is_null())
-            .collect()
+        scripted::of_clients(&*self.shared)
     }
 
     /// How clients left the script; empty is good.
@@ -121,37 +107,18 @@ pub struct ServerConnector {
 #[async_trait]
 impl Connector for ServerConnector {
     async fn connect(&self, _: &str) -> io::Result<Box<dyn Transport>> {
-        let (near, far) = tokio::io::duplex(64 * 1024);
-        let shared = self.server.shared.clone();
-        tokio::spawn(async move {
-            let gate = |request: &Request| shared.answer(request);
-            match acceptor().accept(Box::new(far), &gate).await {
-                Ok(Some(accepted)) => converse(shared, accepted).await,
-                Ok(None) => {}
-                Err(error) => tracing::debug!(%error, "not upgraded"),
-            }
-        });
-        Ok(Box::new(near))
+        Ok(scripted::pipe(self.server.shared.clone()))
     }
 }
 
-/// One connection, from its first frame to its last.
-async fn converse(shared: Arc<Shared>, accepted: Accepted) {
-    let number = shared.book.next_connection();
-    let script = Arc::new(shared.script.of_connection(number as usize - 1).clone());
-    let opening = Opening {
-        script: script.clone(),
-        connection: number,
-        vertex: accepted.request.path().contains("aiplatform"),
-        handles: shared.handles.clone(),
-    };
-    let frames = if script.text_frames { Frames::Text } else { Frames::Binary };
-    let engine = Engine::new(opening, scripted::now());
-    let player = Player::new(engine, script.steps.as_deref(), &script.faults);
-    scripted::converse(&shared.book, accepted.socket, number, player, frames).await;
-}
+impl Service for Shared {
+    const PATH: &'static str =
+        "/ws/google.ai.generativelanguage.v1beta.GenerativeService.BidiGenerateContent";
 
-impl Shared {
+    fn book(&self) -> &Book {
+        &self.book
+    }
+
     fn answer(&self, request: &Request) -> Answer {
         // Some clients begin the path with two slashes (quirk 72).
         let path = request.path().trim_end_matches('/');
@@ -162,11 +129,7 @@ impl Shared {
         let script = self.script.of_connection(self.book.connections() as usize);
         if let Some(refuse) = &script.refuse {
             self.book.next_connection();
-            let answer = Answer::http(refuse.status, refuse.body.clone());
-            return match refuse.retry_after {
-                Some(seconds) => answer.header("retry-after", seconds.to_string()),
-                None => answer,
-            };
+            return refuse.answer();
         }
         let Some(key) = key(request) else {
             let message = "Method doesn't allow unregistered callers (callers without \
@@ -183,6 +146,25 @@ impl Shared {
             return refusal(400, message, "INVALID_ARGUMENT");
         }
         Answer::upgrade()
+    }
+
+    async fn converse(self: Arc<Self>, accepted: Accepted) {
+        let number = self.book.next_connection();
+        let script = Arc::new(self.script.of_connection(number as usize - 1).clone());
+        let opening = Opening {
+            script: script.clone(),
+            connection: number,
+            vertex: accepted.request.path().contains("aiplatform"),
+            handles: self.handles.clone(),
+        };
+        let frames = if script.text_frames { Frames::Text } else { Frames::Binary };
+        let engine = Engine::new(opening, scripted::now());
+        let player = Player::new(engine, script.steps.as_deref(), &script.faults);
+        scripted::converse(&self.book, accepted.socket, number, player, frames).await;
+    }
+
+    fn is_audio(frame: &Value) -> bool {
+        !frame["realtimeInput"]["audio"].is_null()
     }
 }
 

@@ -21,9 +21,7 @@ use super::{
     kept::Kept,
     script::Script,
 };
-use crate::scripted::{
-    self, Book, Frames, Player, Record, Serving, Side, acceptor, lock, unix_now,
-};
+use crate::scripted::{self, Book, Frames, Player, Record, Service, Serving, lock, unix_now};
 
 /// An ephemeral key lives so long where its request does not say.
 const SECRET_LIFETIME_S: u64 = 600;
@@ -78,9 +76,7 @@ impl Server {
 
     /// Serves the connections of a port until the future is dropped.
     pub async fn serve(&self, listener: Listener) -> io::Result<()> {
-        let (gate, shared) = (self.shared.clone(), self.shared.clone());
-        let gate = move |request: &Request| gate.answer(request);
-        listener.serve(gate, move |accepted| converse(shared.clone(), accepted)).await
+        scripted::serve(self.shared.clone(), listener).await
     }
 
     /// Serves a free port of the loopback address, with TLS if given an identity.
@@ -90,11 +86,7 @@ impl Server {
 
     /// Serves a port of the loopback address; 0 takes a free one.
     pub async fn listen_on(&self, port: u16, identity: Option<TlsIdentity>) -> io::Result<Serving> {
-        let listener = Listener::bind(("127.0.0.1", port), acceptor()).await?;
-        let server = self.clone();
-        Serving::start(listener, identity, "/v1/realtime", move |listener| async move {
-            server.serve(listener).await
-        })
+        scripted::listen(self.shared.clone(), port, identity).await
     }
 
     /// All frames so far, in the order in which they were sent and received.
@@ -104,12 +96,7 @@ impl Server {
 
     /// The client's events so far, audio left out.
     pub fn client_events(&self) -> Vec<Value> {
-        let records = self.shared.book.records();
-        let events = records.into_iter().filter(|record| record.from == Side::Client);
-        events
-            .map(|record| record.frame)
-            .filter(|frame| frame["type"] != "input_audio_buffer.append")
-            .collect()
+        scripted::of_clients(&*self.shared)
     }
 
     /// How clients left the script; empty is good.
@@ -137,27 +124,54 @@ pub struct ServerConnector {
 #[async_trait]
 impl Connector for ServerConnector {
     async fn connect(&self, _: &str) -> io::Result<Box<dyn Transport>> {
-        let (near, far) = tokio::io::duplex(64 * 1024);
-        let shared = self.server.shared.clone();
-        tokio::spawn(async move {
-            let gate = |request: &Request| shared.answer(request);
-            match acceptor().accept(Box::new(far), &gate).await {
-                Ok(Some(accepted)) => converse(shared, accepted).await,
-                Ok(None) => {}
-                Err(error) => tracing::debug!(%error, "not upgraded"),
-            }
-        });
-        Ok(Box::new(near))
+        Ok(scripted::pipe(self.server.shared.clone()))
     }
 }
 
-/// One connection, from its first frame to its last.
-async fn converse(shared: Arc<Shared>, accepted: Accepted) {
-    let number = shared.book.next_connection();
-    let opening = shared.opening(&accepted.request, number);
-    let script = opening.script.clone();
-    let player = Player::new(Engine::new(opening), script.steps.as_deref(), &script.faults);
-    scripted::converse(&shared.book, accepted.socket, number, player, Frames::Text).await;
+impl Service for Shared {
+    const PATH: &'static str = "/v1/realtime";
+
+    fn book(&self) -> &Book {
+        &self.book
+    }
+
+    fn answer(&self, request: &Request) -> Answer {
+        let path = request.path().trim_end_matches('/');
+        if request.method() == "POST" && path.ends_with("/realtime/client_secrets") {
+            return self.make_secret(request);
+        }
+        let number = self.book.connections() as usize;
+        let script = self.script.of_connection(number);
+        if let Some(message) = dialect::wrong_address(request, script.dialect) {
+            return refusal(404, "invalid_request_error", &message);
+        }
+        if let Some(refuse) = &script.refuse {
+            self.book.next_connection();
+            return refuse.answer();
+        }
+        let Some(key) = dialect::key(request, script.dialect) else {
+            return refusal(401, "invalid_request_error", "Missing bearer authentication.");
+        };
+        let known =
+            |keys: &Vec<String>| keys.contains(&key) || lock(&self.secrets).contains_key(&key);
+        if script.keys.as_ref().is_some_and(|keys| !known(keys)) {
+            self.book.next_connection();
+            return refusal(401, "invalid_api_key", "Incorrect API key provided.");
+        }
+        Answer::upgrade_as("realtime")
+    }
+
+    async fn converse(self: Arc<Self>, accepted: Accepted) {
+        let number = self.book.next_connection();
+        let opening = self.opening(&accepted.request, number);
+        let script = opening.script.clone();
+        let player = Player::new(Engine::new(opening), script.steps.as_deref(), &script.faults);
+        scripted::converse(&self.book, accepted.socket, number, player, Frames::Text).await;
+    }
+
+    fn is_audio(frame: &Value) -> bool {
+        frame["type"] == "input_audio_buffer.append"
+    }
 }
 
 impl Shared {
@@ -184,36 +198,6 @@ impl Shared {
             resume: request.parameter("conversation_id").map(Into::into),
             kept: self.kept.clone(),
         }
-    }
-
-    fn answer(&self, request: &Request) -> Answer {
-        let path = request.path().trim_end_matches('/');
-        if request.method() == "POST" && path.ends_with("/realtime/client_secrets") {
-            return self.make_secret(request);
-        }
-        let number = self.book.connections() as usize;
-        let script = self.script.of_connection(number);
-        if let Some(message) = dialect::wrong_address(request, script.dialect) {
-            return refusal(404, "invalid_request_error", &message);
-        }
-        if let Some(refuse) = &script.refuse {
-            self.book.next_connection();
-            let answer = Answer::http(refuse.status, refuse.body.clone());
-            return match refuse.retry_after {
-                Some(seconds) => answer.header("retry-after", seconds.to_string()),
-                None => answer,
-            };
-        }
-        let Some(key) = dialect::key(request, script.dialect) else {
-            return refusal(401, "invalid_request_error", "Missing bearer authentication.");
-        };
-        let known =
-            |keys: &Vec<String>| keys.contains(&key) || lock(&self.secrets).contains_key(&key);
-        if script.keys.as_ref().is_some_and(|keys| !known(keys)) {
-            self.book.next_connection();
-            return refusal(401, "invalid_api_key", "Incorrect API key provided.");
-        }
-        Answer::upgrade_as("realtime")
     }
 
     /// `POST /v1/realtime/client_secrets`.

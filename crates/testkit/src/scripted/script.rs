@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use antiphon_live::acceptor::Answer;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -16,6 +17,16 @@ pub struct Refusal {
     pub body: String,
     /// Seconds for `Retry-After`.
     pub retry_after: Option<u64>,
+}
+
+impl Refusal {
+    pub(crate) fn answer(&self) -> Answer {
+        let answer = Answer::http(self.status, self.body.clone());
+        match self.retry_after {
+            Some(seconds) => answer.header("retry-after", seconds.to_string()),
+            None => answer,
+        }
+    }
 }
 
 /// When to give which reply.
