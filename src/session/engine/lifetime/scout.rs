@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use antiphon_live::{Capabilities, LiveError};
+use antiphon_live::{Capabilities, LiveConfig, LiveError};
 
 use super::{Engine, Told};
 use crate::session::{EventKind, engine::io::Output};
@@ -19,6 +19,8 @@ pub(crate) struct Scout {
     epoch: u32,
     candidate: usize,
     told: Told,
+    /// The configuration that it was asked for with.
+    live: Arc<LiveConfig>,
     /// When it was told: the number of the turn, and how much was written down.
     as_of: (u64, u64),
 }
@@ -28,8 +30,8 @@ impl Engine {
     pub(super) fn look_for(&mut self, candidate: usize) {
         self.reconnect.attempts.look_for(candidate);
         let (request, told) = self.introduction(candidate);
-        let (epoch, as_of) = (request.epoch, self.said_so_far());
-        self.reconnect.scout = Some(Scout { epoch, candidate, told, as_of });
+        let (epoch, live, as_of) = (request.epoch, self.live.clone(), self.said_so_far());
+        self.reconnect.scout = Some(Scout { epoch, candidate, told, live, as_of });
         self.prompt_outputs.push_back(Output::Connect { request, provider: candidate });
     }
 
@@ -51,7 +53,9 @@ impl Engine {
         };
         self.reconnect.attempts.looked_for(scout.candidate, None, self.now);
         let paused = self.reconnect.silence.until().is_none_or(|from| from <= self.now);
-        if scout.as_of != self.said_so_far() || !self.is_quiet(true) || !paused {
+        let knows_all =
+            scout.as_of == self.said_so_far() && Arc::ptr_eq(&scout.live, &self.live);
+        if !knows_all || !self.is_quiet(true) || !paused {
             // It is back. At the next quiet moment it is told all.
             self.prompt_outputs.push_back(Output::Close { epoch });
             return true;
