@@ -124,7 +124,7 @@ impl CedarPolicies {
         let file = Arc::new(File { name: name.to_owned(), text: text.to_owned() });
         let set = PolicySet::from_str(text).map_err(|errors| {
             let first = errors.iter().next();
-            let at = first.and_then(|error| offset_of(error));
+            let at = first.and_then(offset_of);
             let reason = first.map_or_else(|| errors.to_string(), ToString::to_string);
             file.error_at(at.unwrap_or(0), reason)
         })?;
