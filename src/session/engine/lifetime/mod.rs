@@ -133,7 +133,7 @@ impl Engine {
             (!text.is_empty()).then_some(HistoryItem::Message { role: HistoryRole::Agent, text })
         };
         let playing = self.replies.playing.iter().filter(|reply| reply.id.is_some());
-        playing.filter_map(|reply| whole(reply.ledger.whole_text())).collect()
+        playing.filter_map(|reply| whole(reply.words())).collect()
     }
 
     /// A connection stands that is not the first: says what it knows.
