@@ -9,6 +9,8 @@ mod json_file;
 pub mod link;
 pub mod policy;
 pub mod prelude;
+#[cfg(feature = "serve")]
+pub mod serve;
 pub mod session;
 #[cfg(feature = "telephony")]
 pub mod telephony;

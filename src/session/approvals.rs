@@ -51,6 +51,8 @@ pub(crate) struct Desk {
     session_id: Arc<str>,
     parked: Mutex<BTreeMap<Arc<str>, Parked>>,
     changed: Notify,
+    /// Decisions that are carried out.
+    at_work: Mutex<u32>,
     tasks: Mutex<Option<JoinSet<()>>>,
     /// The task that looks at calls, among them.
     attends: Mutex<Option<AbortHandle>>,
@@ -99,6 +101,7 @@ impl Desk {
             shared: Arc::downgrade(shared),
             parked: Mutex::default(),
             changed: Notify::new(),
+            at_work: Mutex::default(),
             tasks: Mutex::new(Some(JoinSet::new())),
             attends: Mutex::default(),
         });
@@ -133,13 +136,18 @@ impl Desk {
     ) -> Result<CallRecord, ApprovalError> {
         let (desk, key): (_, Arc<str>) = (self.clone(), key.into());
         let (done, decided) = oneshot::channel();
+        // From here on: whoever hangs up now leaves it behind, where that may be.
+        let at_work = AtWork::begin(&desk);
         self.spawn(async move {
             let Waiting { approvals, context } = &desk.waiting;
             let result = match approves {
                 true => desk.approve(&key, answer).await,
                 false => approvals.deny(context, &key, answer).await,
             };
+            // The session knows of the outcome before it hears that the work is over.
+            desk.look(&key).await;
             desk.changed.notify_one();
+            drop(at_work);
             let _ = done.send(result);
         });
         let over = || RuntimeError::Cancelled("the session is over".into());
@@ -197,6 +205,16 @@ impl Desk {
         }
     }
 
+    /// Counts decisions, and tells the session so.
+    fn count(&self, change: impl FnOnce(u32) -> u32) {
+        // Held while it is told, so that the last word is the right one.
+        let mut at_work = lock(&self.at_work);
+        *at_work = change(*at_work);
+        if let Some(shared) = self.shared.upgrade() {
+            shared.tell_at_work(*at_work);
+        }
+    }
+
     fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) -> Option<AbortHandle> {
         let mut tasks = lock(&self.tasks);
         let tasks = tasks.as_mut()?;
@@ -235,20 +253,25 @@ impl Desk {
         }
     }
 
+    /// Looks at a call that the session attends to.
     async fn look(&self, key: &Arc<str>) {
+        if !lock(&self.parked).contains_key(key) {
+            return;
+        }
         let Waiting { approvals, context } = &self.waiting;
         match approvals.call(context, key).await {
             Ok(record) if matches!(record.state, CallState::Ended { .. }) => {
+                // Of two who look at the same time one tells.
+                let Some(parked) = lock(&self.parked).remove(key) else { return };
                 approvals.note(context, &record);
                 match self.tell(&record) {
-                    Ok(()) => drop(lock(&self.parked).remove(key)),
+                    Ok(()) => {}
                     // Too much is under way: at the next look.
-                    Err(SendError::QueueFull) => {}
-                    // Nobody is there any more whom this session could tell.
-                    Err(_) => {
-                        lock(&self.parked).remove(key);
-                        let _ = approvals.attend(context, key, None).await;
+                    Err(SendError::QueueFull) => {
+                        lock(&self.parked).insert(key.clone(), parked);
                     }
+                    // Nobody is there any more whom this session could tell.
+                    Err(_) => drop(approvals.attend(context, key, None).await),
                 }
             }
             Ok(_) => {
@@ -275,7 +298,23 @@ impl Desk {
             words: words(record, &lock(&self.speaking).executor),
             record: Box::new(record.clone()),
         };
-        shared.send(HostCommand::Settled(settled), |_| Ok(()))
+        shared.send_own(HostCommand::Settled(settled))
+    }
+}
+
+/// A decision is carried out, and its outcome not told yet.
+struct AtWork(Arc<Desk>);
+
+impl AtWork {
+    fn begin(desk: &Arc<Desk>) -> Self {
+        desk.count(|calls| calls + 1);
+        Self(desk.clone())
+    }
+}
+
+impl Drop for AtWork {
+    fn drop(&mut self) {
+        self.0.count(|calls| calls - 1);
     }
 }
 
@@ -301,8 +340,32 @@ impl AgentSession {
         self.desk()?.decide(key, answer, false).await
     }
 
+    /// The calls that wait for a person: of this session's id, or another's; or all of the agent's.
+    pub async fn waiting_calls(
+        &self,
+        session_id: Option<&str>,
+    ) -> Result<Vec<CallRecord>, ApprovalError> {
+        let desk = self.desk()?;
+        let Waiting { approvals, context } = &desk.waiting;
+        approvals.waiting(context, session_id).await
+    }
+
+    /// A call of the agent that waits for a person, or did.
+    pub async fn waiting_call(&self, key: &str) -> Result<CallRecord, ApprovalError> {
+        let desk = self.desk()?;
+        let Waiting { approvals, context } = &desk.waiting;
+        approvals.call(context, key).await
+    }
+
     fn desk(&self) -> Result<Arc<Desk>, ApprovalError> {
-        self.shared.desk().ok_or(ApprovalError::Unsupported)
+        match self.shared.desk() {
+            Some(desk) => Ok(desk),
+            None if self.shared.link.is_some() && !self.shared.is_running() => {
+                let over = "the session does not run: decide over the calls of its store";
+                Err(RuntimeError::FailedPrecondition(over.into()).into())
+            }
+            None => Err(ApprovalError::Unsupported),
+        }
     }
 }
 

@@ -28,8 +28,12 @@ struct State {
     audio: Duration,
     dropped: Duration,
     stop: Option<Stop>,
-    /// Nobody takes anything any more.
+    /// Calls that a person approved and that are at work, where that changed.
+    at_work: Option<u32>,
+    /// The host has nothing to say any more.
     closed: bool,
+    /// Nobody takes anything any more.
+    over: bool,
 }
 
 /// The session is to end.
@@ -44,6 +48,8 @@ pub(crate) struct Stop {
 pub(crate) struct Delivery {
     pub(crate) commands: VecDeque<HostCommand>,
     pub(crate) stop: Option<Stop>,
+    /// Calls that a person approved and that are at work, where that changed.
+    pub(crate) at_work: Option<u32>,
     /// Audio that was dropped here so far.
     pub(crate) dropped: Duration,
 }
@@ -74,6 +80,28 @@ impl Inbox {
         Ok(())
     }
 
+    /// Leaves a command of the session's own, which may also come after its end was asked for.
+    pub(crate) fn push_own(&self, command: HostCommand) -> Result<(), SendError> {
+        let mut state = self.lock();
+        if state.over {
+            return Err(SendError::NotActive);
+        }
+        if state.commands >= self.max_commands {
+            return Err(SendError::QueueFull);
+        }
+        state.commands += 1;
+        state.queue.push_back(command);
+        drop(state);
+        self.waker.wake();
+        Ok(())
+    }
+
+    /// Says how many calls that a person approved are at work. The last word counts.
+    pub(crate) fn at_work(&self, calls: u32) {
+        self.lock().at_work = Some(calls);
+        self.waker.wake();
+    }
+
     /// Asks for the end; the first one says why.
     pub(crate) fn stop(&self, stop: Stop) {
         let mut state = self.lock();
@@ -90,7 +118,7 @@ impl Inbox {
     /// Takes no more.
     pub(crate) fn close(&self) {
         let mut state = self.lock();
-        state.closed = true;
+        (state.closed, state.over) = (true, true);
         state.queue.clear();
     }
 
@@ -98,11 +126,12 @@ impl Inbox {
     pub(crate) fn poll(&self, cx: &mut Context<'_>, into: &mut Delivery) -> Poll<()> {
         self.waker.register(cx.waker());
         let mut state = self.lock();
-        if state.queue.is_empty() && state.stop.is_none() {
+        if state.queue.is_empty() && state.stop.is_none() && state.at_work.is_none() {
             return Poll::Pending;
         }
         mem::swap(&mut state.queue, &mut into.commands);
         into.stop = state.stop.take();
+        into.at_work = state.at_work.take();
         into.dropped = state.dropped;
         // What comes after a stop is refused.
         state.closed |= into.stop.is_some();

@@ -209,6 +209,9 @@ impl Shared {
     pub(crate) fn parking(&self) -> Parking {
         let mut parking = self.parking.clone();
         parking.attended = Some(ATTENDED);
+        if let (MemoryScope::Caller, Some(caller)) = (self.memory_scope, &self.caller) {
+            parking.memory_of = Some(caller.id.clone());
+        }
         parking
     }
 
@@ -381,6 +384,24 @@ impl Shared {
         }
         drop(live);
         inbox.push(command)
+    }
+
+    /// Leaves a command of the session's own, which may also come after its end was asked for.
+    pub(crate) fn send_own(&self, command: HostCommand) -> Result<(), SendError> {
+        self.inbox().ok_or(SendError::NotActive)?.push_own(command)
+    }
+
+    /// Says how many calls that a person approved are at work.
+    pub(crate) fn tell_at_work(&self, calls: u32) {
+        if let Some(inbox) = self.inbox() {
+            inbox.at_work(calls);
+        }
+    }
+
+    /// The inbox of a run that can still be told something.
+    fn inbox(&self) -> Option<Arc<Inbox>> {
+        let live = lock(&self.live);
+        live.inbox.clone().filter(|_| live.state != SessionState::Deactivating)
     }
 
     /// Asks the run to end.

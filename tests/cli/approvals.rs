@@ -7,17 +7,17 @@ use tempfile::TempDir;
 
 use crate::program::{Program, Run, Running};
 
-const TOOLS: &str = r#"[{"name": "open_door", "description": "Opens the door.",
+pub const TOOLS: &str = r#"[{"name": "open_door", "description": "Opens the door.",
   "phrases": ["open the door"], "answer": "It is open.",
   "command": ["/bin/sh", "-c", "echo $ANTIPHON_CALL_ID >> opened; printf '{\"open\": true}'"]}]"#;
-const POLICY: &str = r#"{"default": "allow",
+pub const POLICY: &str = r#"{"default": "allow",
   "rules": [{"tool": "open_door", "action": "ask", "reason": "somebody has to look"}]}"#;
 const WITH_TOOLS: [&str; 6] = ["--tools", "tools.json", "--policy", "policy.json", "--by", "ann"];
 /// How long a program may take for what it is waited for.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// `talk` with the tool and the policy.
-fn equipped(program: Program, store: &str) -> Program {
+pub fn equipped(program: Program, store: &str) -> Program {
     program
         .file("tools.json", TOOLS)
         .file("policy.json", POLICY)
@@ -25,12 +25,12 @@ fn equipped(program: Program, store: &str) -> Program {
         .args(["--store", store])
 }
 
-fn talk() -> Program {
+pub fn talk() -> Program {
     equipped(Program::talk().text("open the door"), "turns.db")
 }
 
 /// One that listens on, as a caller who waits.
-fn waits(arguments: &[&str]) -> Running {
+pub fn waits(arguments: &[&str]) -> Running {
     let program = Program::new(["talk", "--events", "json", "--text", "open the door"]);
     equipped(program, "turns.db").args(["--idle-stop", "10m"]).args(arguments).spawn()
 }
@@ -40,7 +40,7 @@ fn approvals(folder: TempDir, arguments: &[&str]) -> Run {
     program.args(["--store", "turns.db", "--json"]).in_folder(folder).run()
 }
 
-fn approve(folder: TempDir, key: &str) -> Run {
+pub fn approve(folder: TempDir, key: &str) -> Run {
     approvals(folder, &[&["approve", key][..], &WITH_TOOLS].concat())
 }
 
@@ -48,12 +48,12 @@ fn lines(run: &Run) -> Vec<Value> {
     run.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-fn key_of(event: &Value) -> String {
+pub fn key_of(event: &Value) -> String {
     event["approval"].as_str().unwrap().to_owned()
 }
 
 /// How often the tool ran.
-fn opened(folder: &TempDir) -> usize {
+pub fn opened(folder: &TempDir) -> usize {
     let file = std::fs::read_to_string(folder.path().join("opened"));
     file.map_or(0, |text| text.lines().count())
 }
@@ -98,7 +98,7 @@ fn a_call_that_waits_is_approved_once_after_the_conversation() {
 
 /// Whoever goes on with the conversation finds the outcome in the history, once, and has an answer to
 /// what it asks.
-fn goes_on(folder: TempDir) -> TempDir {
+pub fn goes_on(folder: TempDir) -> TempDir {
     let program = Program::talk().text("what time is it").in_folder(folder);
     let run = equipped(program, "turns.db").args(["--resume-latest"]).run().ok();
     assert!(run.of("approval_settled").is_empty(), "{}", run.stdout);
@@ -196,4 +196,27 @@ fn a_call_of_a_killed_conversation_expires() {
     assert_eq!((run.status, opened(&run.folder)), (1, 0));
     assert!(run.stderr.contains("it expired"), "{}", run.stderr);
     assert_eq!(approvals(run.folder, &["list"]).ok().stdout, "");
+}
+
+/// A policy that has a person decide over notes.
+const NOTES: &str = r#"{"default": "allow",
+  "rules": [{"tool": "add_note", "action": "ask", "reason": "somebody has to look"}]}"#;
+
+#[test]
+fn an_approved_tool_leaves_what_it_notes_where_the_conversation_finds_it() {
+    for store in ["turns.db", "turns/"] {
+        let talk = |text: &str| {
+            let program = Program::talk().text(text).file("notes.json", NOTES);
+            program.args(["--output", "none", "--policy", "notes.json", "--store", store])
+        };
+        let run = talk("take a note buy milk").run().ok();
+        let key = key_of(run.one("approval_requested"));
+        let approve = ["approvals", "approve", &*key, "--policy", "notes.json", "--store", store];
+        let run = Program::new(approve).in_folder_of(run).run().ok();
+        let read = ["--output", "none", "--policy", "notes.json", "--store", store];
+        let program = Program::talk().text("read my notes").args(read).args(["--resume-latest"]);
+        let run = program.in_folder_of(run).run().ok();
+        let said = run.said().join(" ");
+        assert!(said.contains("buy milk"), "{store}: {said}");
+    }
 }

@@ -132,10 +132,41 @@ fn who_hangs_up_on_work_finds_it_done() {
     let id = text(&running.event("detached"), "snapshot_id");
     let shown = running.beside(["snapshots", "show", id.as_str(), "--json", "--store", "turns.db"]);
     assert!(shown.contains("\"pending\""), "{shown}");
+    let wait = ["snapshots", "wait", id.as_str(), "--store", "turns.db"];
+    let late = running.try_beside([&wait[..], &["--within", "200ms"]].concat());
+    assert_eq!(late.status.code(), Some(1), "it goes on");
+    std::fs::write(running.folder.path().join("done"), "").unwrap();
+    let waited = running.beside(wait);
+    assert_eq!(waited.trim(), format!("{id} completed"));
+    let run = running.wait().ok();
+    assert_eq!(committed(&run).0, id);
+    assert_eq!(run.one("turn_committed")["finish_reason"], "stop");
+}
+
+#[cfg(unix)]
+#[test]
+fn closing_the_terminal_is_hanging_up_and_the_work_goes_on() {
+    let mut running = bakes().spawn();
+    running.event("tool_call");
+    running.hang_up();
+    let id = text(&running.event("detached"), "snapshot_id");
     std::fs::write(running.folder.path().join("done"), "").unwrap();
     let run = running.wait().ok();
     assert_eq!(committed(&run).0, id);
     assert_eq!(run.one("turn_committed")["finish_reason"], "stop");
+    assert_eq!(run.one("tool_result")["outcome"], "success");
+}
+
+#[cfg(unix)]
+#[test]
+fn closing_the_terminal_ends_a_conversation_that_leaves_nothing_behind() {
+    let arguments = ["talk", "--events", "json", "--output", "none", "--text", "what time is it"];
+    let program = Program::new(arguments).args(["--store", "turns.db", "--idle-stop", "10m"]);
+    let mut running = program.spawn();
+    running.event("turn_committed");
+    running.hang_up();
+    let run = running.wait().ok();
+    assert_eq!(run.one("session_ended")["reason"], "stopped");
 }
 
 #[cfg(unix)]

@@ -5,6 +5,7 @@
 mod approvals;
 mod conversation;
 mod files;
+mod http;
 mod idle;
 mod kept;
 mod killed;

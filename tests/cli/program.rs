@@ -142,7 +142,8 @@ impl Program {
         self.command().output().unwrap()
     }
 
-    fn command(&self) -> Command {
+    /// The command, for who starts it on their own.
+    pub fn command(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_antiphon"));
         command
             .args(&self.arguments)
@@ -175,8 +176,17 @@ impl Running {
 
     /// Ctrl-C.
     pub fn interrupt(&self) {
+        self.signal("-INT");
+    }
+
+    /// The terminal is closed.
+    pub fn hang_up(&self) {
+        self.signal("-HUP");
+    }
+
+    fn signal(&self, signal: &str) {
         let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
     }
 
     /// SIGKILL, where there is such a thing. The program's folder.
@@ -189,11 +199,15 @@ impl Running {
     /// What another run in the same folder says.
     #[track_caller]
     pub fn beside<'a>(&self, arguments: impl AsRef<[&'a str]>) -> String {
-        let mut other = Command::new(env!("CARGO_BIN_EXE_antiphon"));
-        let output =
-            other.args(arguments.as_ref()).current_dir(self.folder.path()).output().unwrap();
+        let output = self.try_beside(arguments);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Another run in the same folder, however it ends.
+    pub fn try_beside<'a>(&self, arguments: impl AsRef<[&'a str]>) -> Output {
+        let mut other = Command::new(env!("CARGO_BIN_EXE_antiphon"));
+        other.args(arguments.as_ref()).current_dir(self.folder.path()).output().unwrap()
     }
 
     /// Waits for its end.

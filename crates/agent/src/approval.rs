@@ -189,6 +189,9 @@ fn stale(record: &CallRecord) -> String {
         CallState::Ended { outcome: Outcome::Expired, .. } => {
             format!("nobody decided over call {key:?} in time: it expired")
         }
+        CallState::Ended { outcome: Outcome::Cancelled, .. } if by.is_empty() => {
+            format!("call {key:?} does not wait any more: the turn that asked for it was undone")
+        }
         CallState::Ended { .. } => format!("call {key:?} was decided over already{by}"),
     }
 }
@@ -238,7 +241,7 @@ impl Approvals {
     }
 
     /// Hands tools the memory that [`Approvals::approve`] is given as it is. Default: they see the part
-    /// of the call's session, as the other tools of an agent do.
+    /// of the call's session, or of its caller, as the other tools of the session do.
     pub fn scoped_memory(mut self) -> Self {
         self.scoped = true;
         self
@@ -351,9 +354,13 @@ impl Approvals {
         memory: Arc<dyn Memory>,
     ) -> Result<CallRecord, ApprovalError> {
         let session = record.session_id.clone();
+        let memory_of = record.approval.as_ref().and_then(|approval| approval.memory_of.as_ref());
         let memory: Arc<dyn Memory> = match self.scoped {
             true => memory,
-            false => Arc::new(ScopedMemory::of_tenant(memory, cx.scope(), &session)),
+            false => {
+                let whose = memory_of.unwrap_or(&session);
+                Arc::new(ScopedMemory::of_tenant(memory, cx.scope(), whose))
+            }
         };
         // What belongs to another session is none of the business of this one: neither its state nor
         // its account.
@@ -403,7 +410,16 @@ impl Approvals {
                 run.claimed = Some(claimed);
                 run.resumed = (asked_by == Some(AskedBy::Tool)).then_some(told);
                 tools.run(admitted, run).await;
-                return self.call(&cx, &record.key).await;
+                if let Some(account) = cx.account() {
+                    // What is known of one that was cut off is written behind.
+                    account.flush().await;
+                }
+                let record = self.call(&cx, &record.key).await?;
+                if record.is_lost((self.clock)()) {
+                    let lost = "the call was cut off while its tool ran: how it ended is not known";
+                    return Err(RuntimeError::Cancelled(lost.into()).into());
+                }
+                return Ok(record);
             }
             Admission::Run(admitted) => {
                 let text = Outcome::Denied.fixed_text();

@@ -1,9 +1,12 @@
 //! `antiphon approvals`.
 
 use std::{
+    env,
     io::{self, Write},
+    net::SocketAddr,
     path::Path,
     sync::Arc,
+    time::Duration,
 };
 
 use antiphon::{
@@ -11,12 +14,14 @@ use antiphon::{
         Caller, InvocationContext, Memory, ToolExecutor,
         approval::{Answer, ApprovalError, Approvals},
         ledger::{CallRecord, CallState},
-        memory::{FileMemory, InMemory},
+        memory::FileMemory,
     },
+    live::acceptor::{Accepted, Acceptor, AcceptorOptions, Listener},
     policy::{PolicyFile, PolicyHost, ReceiptLog},
+    serve::approvals::{ApprovalsHttp, StoreDesk, call_as_json},
     types::JsonObject,
 };
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::{
     args::{ApprovalsArguments, ApprovalsCommand, StoreArguments},
@@ -57,11 +62,8 @@ pub fn run(arguments: ApprovalsArguments) -> Result<(), Failure> {
             } => {
                 let equipment = Equipment::read(tools.as_deref(), named(&policy), &books)?;
                 equipment.remembers()?;
-                let memory: Arc<dyn Memory> = match &memory {
-                    Some(path) => Arc::new(FileMemory::open(path).await.map_err(Failure::usage)?),
-                    None => Arc::new(InMemory::new()),
-                };
                 let desk = Desk::open(&common).await?;
+                let (tools, memory) = desk.equip(equipment, memory.as_deref()).await?;
                 let mut decision = answered_by(by);
                 if let Some(text) = arguments {
                     decision = decision.shown(&object(&text)?);
@@ -69,11 +71,18 @@ pub fn run(arguments: ApprovalsArguments) -> Result<(), Failure> {
                 if let Some(text) = answer {
                     decision = decision.told(object(&text)?);
                 }
-                let (toolbox, policy) = Toolbox::new(equipment, memory.clone())?;
-                let tools = ToolExecutor::new(toolbox.registry, Some(Arc::new(policy)));
                 let approved =
                     desk.approvals.approve(&desk.cx, &key, decision, &tools, memory).await;
                 print(&[approved.map_err(refused)?], common.json)
+            }
+            ApprovalsCommand::Serve { listen, token_env, tools, policy, books, memory, common } => {
+                let equipment = Equipment::read(tools.as_deref(), named(&policy), &books)?;
+                equipment.remembers()?;
+                let desk = Desk::open(&common).await?;
+                let (tools, memory) = desk.equip(equipment, memory.as_deref()).await?;
+                let Desk { approvals, cx, .. } = desk;
+                let desk = StoreDesk::new(approvals, tools, memory).context(cx);
+                serve(desk, listen, &token_env, common.json).await
             }
             ApprovalsCommand::Deny { key, by, reason, receipts, policy, common } => {
                 let books = receipts.zip(policy);
@@ -112,6 +121,7 @@ fn book(receipts: &Path, policy: &Path) -> Result<PolicyHost, Failure> {
 
 /// A store and in whose name it is decided.
 struct Desk {
+    store: Store,
     approvals: Approvals,
     cx: InvocationContext,
 }
@@ -124,8 +134,59 @@ impl Desk {
         }
         let store = Store::open_existing(&common.store).await?;
         let approvals = Approvals::new(store.shared()).map_err(Failure::failed)?;
-        Ok(Self { approvals, cx: InvocationContext::new().with_caller(caller) })
+        Ok(Self { store, approvals, cx: InvocationContext::new().with_caller(caller) })
     }
+
+    /// The tools, under their policy, and the memory that the sessions of the store have.
+    async fn equip(
+        &self,
+        equipment: Equipment,
+        memory: Option<&Path>,
+    ) -> Result<(ToolExecutor, Arc<dyn Memory>), Failure> {
+        let memory: Arc<dyn Memory> = match memory {
+            Some(path) => Arc::new(FileMemory::open(path).await.map_err(Failure::usage)?),
+            None => self.store.memory().await?,
+        };
+        let (toolbox, policy) = Toolbox::new(equipment, memory.clone())?;
+        Ok((ToolExecutor::new(toolbox.registry, Some(Arc::new(policy))), memory))
+    }
+}
+
+/// How long tools of approved calls may take once the program is to end.
+const LAST_TOOLS: Duration = Duration::from_secs(5);
+
+/// Lets others decide, until the program is told to end.
+async fn serve(
+    desk: StoreDesk,
+    listen: SocketAddr,
+    token_env: &str,
+    json: bool,
+) -> Result<(), Failure> {
+    let token = env::var(token_env).map_err(|error| {
+        Failure::usage(format!("the environment variable {token_env} with the token: {error}"))
+    })?;
+    let approvals = ApprovalsHttp::new(desk, token.trim().into()).map_err(Failure::usage)?;
+    let mut options = AcceptorOptions::default();
+    (options.max_body, options.max_connections) = (64 * 1024, 64);
+    let listener = Listener::bind(listen, Acceptor::new(options)).await;
+    let listener = listener.map_err(|error| Failure::usage(format!("{listen}: {error}")))?;
+    let address = listener.local_addr().map_err(Failure::failed)?;
+    let told = match json {
+        true => json!({ "type": "listening", "url": format!("http://{address}") }).to_string(),
+        false => format!("listening on http://{address}"),
+    };
+    let mut out = io::stdout().lock();
+    let printed = writeln!(out, "{told}").and_then(|()| out.flush());
+    drop(out);
+    printed.map_err(|error| Failure::failed(format!("output: {error}")))?;
+    let ended = tokio::select! {
+        served = listener.serve(approvals.clone(), |_: Accepted| async {}) => {
+            served.map_err(Failure::failed)
+        }
+        () = crate::signals::interrupted() => Ok(()),
+    };
+    approvals.drain(LAST_TOOLS).await;
+    ended
 }
 
 fn answered_by(by: Option<String>) -> Answer {
@@ -148,7 +209,7 @@ fn refused(error: ApprovalError) -> Failure {
 fn print(calls: &[CallRecord], json: bool) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     let printed = calls.iter().try_for_each(|call| match json {
-        true => writeln!(out, "{}", as_json(call)),
+        true => writeln!(out, "{}", call_as_json(call)),
         false => writeln!(out, "{}", in_words(call)),
     });
     match printed.and_then(|()| out.flush()) {
@@ -158,33 +219,6 @@ fn print(calls: &[CallRecord], json: bool) -> Result<(), Failure> {
         }
         _ => Ok(()),
     }
-}
-
-fn as_json(call: &CallRecord) -> Value {
-    let approval = call.approval.as_ref();
-    let (state, outcome, output) = match &call.state {
-        CallState::Waiting => ("waiting", Value::Null, Value::Null),
-        CallState::Running { .. } => ("running", Value::Null, Value::Null),
-        CallState::Ended { outcome, output, .. } => ("ended", json!(outcome), output.clone()),
-        _ => ("unknown", Value::Null, Value::Null),
-    };
-    json!({
-        "key": call.key,
-        "state": state,
-        "outcome": outcome,
-        "output": output,
-        "tool": call.tool,
-        "arguments": call.arguments,
-        "argumentsHash": call.arguments_hash,
-        "question": approval.map(|it| it.question.clone()),
-        "sessionId": call.session_id,
-        "agent": call.agent,
-        "callId": call.call_id,
-        "snapshotId": call.snapshot_id,
-        "requestedAt": approval.map(|it| it.requested_at),
-        "expiresAt": approval.and_then(|it| it.expires_at),
-        "decision": approval.and_then(|it| it.decision.clone()),
-    })
 }
 
 fn in_words(call: &CallRecord) -> String {

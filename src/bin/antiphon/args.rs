@@ -1,6 +1,6 @@
 //! The flags.
 
-use std::{path::PathBuf, str::FromStr, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, str::FromStr, time::Duration};
 
 use antiphon::agent::{Caller, InvocationContext};
 use clap::{ArgAction, ArgMatches, Args, Parser, Subcommand, ValueEnum};
@@ -97,7 +97,8 @@ pub struct TalkArguments {
     /// After this much silence the agent says goodbye and the session ends.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub idle_stop: Option<Duration>,
-    /// A file that keeps the memory (notes) from one conversation to the next.
+    /// A file that keeps the memory (notes) from one conversation to the next. Default with --store: in
+    /// the store.
     #[arg(long, value_name = "FILE")]
     pub memory: Option<PathBuf>,
     /// Where the conversation is kept, turn by turn: a SQLite file, or a directory (one that is
@@ -266,6 +267,18 @@ pub enum SnapshotsCommand {
         /// The file to write, in place of standard output. It must not be there.
         #[arg(short, long, value_name = "FILE")]
         output: Option<PathBuf>,
+        #[command(flatten)]
+        common: StoreArguments,
+    },
+    /// Waits until the work in the background that a snapshot stands for is over. Exit status 1: it did
+    /// not end well, or not in time.
+    Wait {
+        /// The snapshot.
+        #[arg(value_name = "ID")]
+        id: String,
+        /// How long to wait. Default: as long as it takes.
+        #[arg(long, value_name = "DURATION", value_parser = duration)]
+        within: Option<Duration>,
         #[command(flatten)]
         common: StoreArguments,
     },
@@ -454,7 +467,32 @@ pub enum ApprovalsCommand {
         policy: PathBuf,
         #[command(flatten)]
         books: BookArguments,
-        /// The file that keeps the memory (notes).
+        /// The file that keeps the memory (notes), as `talk --memory` was given it. Default: in the store.
+        #[arg(long, value_name = "FILE")]
+        memory: Option<PathBuf>,
+        #[command(flatten)]
+        common: StoreArguments,
+    },
+    /// Lets others decide over HTTP: `GET /approvals`, `GET /approvals/KEY`, `POST /approvals/KEY/approve`
+    /// and `/deny`. Ctrl-C ends it.
+    Serve {
+        /// Where to listen. Port 0 takes a free one.
+        #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8089")]
+        listen: SocketAddr,
+        /// The environment variable that holds the token which every request has to show
+        /// (`Authorization: Bearer TOKEN`).
+        #[arg(long, value_name = "NAME", default_value = "ANTIPHON_APPROVALS_TOKEN")]
+        token_env: String,
+        /// A JSON list of tools whose bodies are commands.
+        #[arg(long, value_name = "FILE")]
+        tools: Option<PathBuf>,
+        /// The policy that the conversations had, which judges each call once more: a JSON file, or one
+        /// in Cedar; `built-in` for the rules that come with the program.
+        #[arg(long, value_name = "FILE")]
+        policy: PathBuf,
+        #[command(flatten)]
+        books: BookArguments,
+        /// The file that keeps the memory (notes), as `talk --memory` was given it. Default: in the store.
         #[arg(long, value_name = "FILE")]
         memory: Option<PathBuf>,
         #[command(flatten)]
@@ -589,7 +627,8 @@ Exit status 1: a scenario is not as expected.";
 
 const APPROVALS_HELP: &str = "\
 A call waits where the rule of a policy says `ask`, or its tool does. It waits in the store of the conversation, which may be in \
-use or over; approved, its tool runs in this program, once, after the policy was asked again.
+use or over; approved, its tool runs in this program, once, after the policy was asked again. `serve` does so for whoever has the \
+token, over plain HTTP: put TLS before it where it is not for this machine alone.
 
 Exit status: 0 when it is done, 2 for wrong usage, a store, a key or a tool that is not there, 1 otherwise: also where the call \
 does not wait any more.";
@@ -605,7 +644,7 @@ that come with the program, with the answers in antiphon-talk.wav.
 
 With --store each turn is told as `committed ID` once its snapshot would survive the loss of power; \
 `antiphon snapshots` shows them, and `--resume` goes on from any. With --on-hangup detach the first \
-Ctrl-C leaves the running turn to be finished under a pending snapshot, for which the program stays; \
+Ctrl-C, or closing the terminal, leaves the running turn to be finished under a pending snapshot, for which the program stays; \
 the second ends the program, and the snapshot is shown as expired within twice the --heartbeat.
 
 Exit status: 0 after an ordinary end, 2 for wrong usage, 1 otherwise.";

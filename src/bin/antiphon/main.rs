@@ -11,13 +11,14 @@ mod offline;
 mod policy;
 mod receipts;
 mod recorded;
+mod signals;
 mod snapshots;
 mod speak;
 mod store;
 mod talk;
 mod toolbox;
 
-use std::process::ExitCode;
+use std::{io::Write, process::ExitCode};
 
 use clap::{CommandFactory, FromArgMatches};
 
@@ -56,7 +57,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Told) => ExitCode::FAILURE,
         Err(failure) => {
-            eprintln!("antiphon: {failure}");
+            let _ = writeln!(std::io::stderr(), "antiphon: {failure}");
             failure.exit_code()
         }
     }
@@ -81,5 +82,10 @@ fn wrong_flags(error: &clap::Error) -> ExitCode {
 fn log_to_stderr() {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("error"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    // Where standard error is gone, as with a closed terminal, the work goes on in silence.
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .log_internal_errors(false)
+        .init();
 }

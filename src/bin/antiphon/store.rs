@@ -3,11 +3,15 @@
 use std::{path::Path, sync::Arc};
 
 use antiphon::agent::{
-    FileSessionStore, InvocationContext, RuntimeError, SessionSnapshot, SessionStore,
+    FileSessionStore, InvocationContext, Memory, RuntimeError, SessionSnapshot, SessionStore,
     SessionSummary, SnapshotMetadataReader, SnapshotReader, SnapshotSummary, SqliteSessionStore,
+    memory::SqliteMemory,
 };
 
 use crate::failure::Failure;
+
+/// The file of the memory in a store that is a directory: several programs may have it open at once.
+const MEMORY: &str = "memory.db";
 
 /// How much is read at once.
 const PAGE: usize = 500;
@@ -42,6 +46,17 @@ impl Store {
             Self::Directory(store) => Arc::new(store.clone()),
             Self::File(store) => Arc::new(store.clone()),
         }
+    }
+
+    /// The memory of the store's sessions, as long as none is named.
+    pub async fn memory(&self) -> Result<Arc<dyn Memory>, Failure> {
+        Ok(match self {
+            Self::File(store) => Arc::new(store.memory()),
+            Self::Directory(store) => {
+                let memory = SqliteMemory::open(store.path().join(MEMORY)).await;
+                Arc::new(memory.map_err(Failure::usage)?)
+            }
+        })
     }
 
     /// All sessions, those begun last first.

@@ -257,6 +257,9 @@ impl Driver {
         while let Some(command) = self.delivery.commands.pop_front() {
             self.input(Input::Host(command), now);
         }
+        if let Some(calls) = self.delivery.at_work.take() {
+            self.input(Input::ApprovedAtWork { calls }, now);
+        }
         if let Some(stop) = self.delivery.stop.take() {
             self.input(Input::Stop { reason: stop.reason, within: stop.within }, now);
         }
@@ -643,9 +646,11 @@ impl Driver {
         let Some(end) = self.end.take() else { return };
         let limit = self.shared.limits.close;
         self.shared.publish(SessionState::Deactivating, self.stats());
-        // Where work may be left behind, that of calls which were approved is.
+        // Where work may be left behind, that of calls which were approved is: unless it was left, and
+        // was aborted or took too long.
         let leaves = self.shared.link.as_ref().is_some_and(|link| link.detaches());
-        let work = if leaves { LEFT_WORK } else { limit };
+        let is_over = self.journal.as_ref().is_some_and(|journal| journal.is_left());
+        let work = if leaves && !is_over { LEFT_WORK } else { limit };
         if let Some(desk) = self.shared.desk()
             && tokio::time::timeout(work + limit, desk.close(work)).await.is_err()
         {

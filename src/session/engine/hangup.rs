@@ -151,7 +151,8 @@ impl Engine {
         let unanswered = self.turn.open && !self.turn.replied;
         let awaited = unanswered && self.state == SessionState::Processing;
         let connects = unanswered && self.state == SessionState::Recovering;
-        active || asked || waits || calls || awaited || connects || self.clearing
+        let approved = self.approved_at_work > 0;
+        active || asked || waits || calls || approved || awaited || connects || self.clearing
     }
 
     /// When bounds that are there for a caller end the session; never without one.

@@ -28,10 +28,12 @@ impl Engine {
 
     pub(super) fn on_host(&mut self, command: HostCommand) {
         if matches!(self.phase, Phase::Closing(_)) {
-            if let HostCommand::Progress { token, .. } | HostCommand::ToolOutput { token, .. } =
-                command
-            {
-                self.answer_prompt(Some(token), false);
+            match command {
+                HostCommand::Progress { token, .. } | HostCommand::ToolOutput { token, .. } => {
+                    self.answer_prompt(Some(token), false);
+                }
+                HostCommand::Settled(settled) => self.on_settled(settled),
+                _ => {}
             }
             return;
         }
@@ -197,7 +199,7 @@ impl Engine {
             output,
             by,
         });
-        let wanted = if self.has_hung_up() {
+        let wanted = if self.has_hung_up() || matches!(self.phase, Phase::Closing(_)) {
             // Nobody hears it; the history has it.
             return;
         } else if self.can(|can| can.say) {

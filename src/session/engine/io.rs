@@ -84,6 +84,8 @@ pub(crate) enum Input {
     WorkAborted,
     /// The invocation of the agent that is linked cannot go on.
     AgentFailed,
+    /// So many calls that a person approved are at work, with their outcomes yet to be told.
+    ApprovedAtWork { calls: u32 },
     /// The session is to end. Tools get until `within` from now.
     Stop { reason: EndReason, within: Option<std::time::Duration> },
 }

@@ -204,6 +204,8 @@ pub(crate) struct Engine {
     detached: Vec<Arc<str>>,
     /// The caller hung up for this reason, and the work goes on.
     hung_up: Option<EndReason>,
+    /// Calls that a person approved and that are at work.
+    approved_at_work: u32,
     stats: SessionStats,
 }
 
@@ -327,6 +329,7 @@ impl Engine {
             reacted_in: None,
             detached: Vec::new(),
             hung_up: None,
+            approved_at_work: 0,
             stats: SessionStats::default(),
             limits,
         };
@@ -358,6 +361,7 @@ impl Engine {
                 let message = "the agent's invocation was cancelled".to_owned();
                 self.begin_close(EndReason::Failed { message }, None);
             }
+            Input::ApprovedAtWork { calls } => self.approved_at_work = calls,
             Input::Stop { reason, within } => self.on_stop(reason, within),
             Input::Provider { epoch, event } => self.on_provider(epoch, event),
             Input::Refused { epoch, command, origin, error } => {

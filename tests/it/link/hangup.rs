@@ -15,7 +15,7 @@ use super::*;
 use crate::rig::*;
 
 /// Pays once there is a permit.
-fn pay(permits: &Arc<Semaphore>) -> Arc<ToolRegistry> {
+pub(super) fn pay(permits: &Arc<Semaphore>) -> Arc<ToolRegistry> {
     let permits = permits.clone();
     let tool = FuncTool::new("pay", "Pays.", json!({ "type": "object" }), move |_cx, args| {
         let permits = permits.clone();
@@ -29,12 +29,12 @@ fn pay(permits: &Arc<Semaphore>) -> Arc<ToolRegistry> {
     Arc::new(registry)
 }
 
-fn paying(permits: &Arc<Semaphore>) -> Agent {
+pub(super) fn paying(permits: &Arc<Semaphore>) -> Agent {
     speaking(Arc::new(InMemorySessionStore::new()), pay(permits))
 }
 
 /// A session in which the tool is at work and the agent said that it is.
-async fn at_work(agent: &Agent) -> Rig {
+pub(super) async fn at_work(agent: &Agent) -> Rig {
     let detached = |builder: SessionBuilder| builder.on_hangup(OnHangup::Detach).resume("s");
     let mut rig = linked(agent, detached).await;
     rig.user_says("u1", "Pay five.").reply("r1").words("r1", "One moment.").audio("r1", 1_000);
@@ -43,7 +43,7 @@ async fn at_work(agent: &Agent) -> Rig {
     rig
 }
 
-fn detached(events: &[EventKind]) -> Arc<str> {
+pub(super) fn detached(events: &[EventKind]) -> Arc<str> {
     let found = events.iter().find_map(|kind| match kind {
         EventKind::Detached { snapshot_id } => Some(snapshot_id.clone()),
         _ => None,
@@ -51,7 +51,7 @@ fn detached(events: &[EventKind]) -> Arc<str> {
     found.unwrap_or_else(|| panic!("nothing was left behind: {events:?}"))
 }
 
-fn is_detached(kind: &EventKind) -> bool {
+pub(super) fn is_detached(kind: &EventKind) -> bool {
     matches!(kind, EventKind::Detached { .. })
 }
 
@@ -320,7 +320,7 @@ fn a_worker_that_dies_is_seen_as_expired() {
 }
 
 /// Tells of changes.
-struct Watched(Arc<SlowStore>);
+pub(super) struct Watched(pub(super) Arc<SlowStore>);
 
 #[async_trait]
 impl SnapshotReader for Watched {

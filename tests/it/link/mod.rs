@@ -6,8 +6,12 @@ mod building;
 mod commits;
 #[cfg(feature = "sqlite")]
 mod durable;
+mod ends;
 mod hand_off;
 mod hangup;
+#[cfg(feature = "serve")]
+mod http;
+mod left;
 #[cfg(feature = "openai")]
 mod openai;
 mod ordering;

@@ -198,6 +198,9 @@ impl<S: State> Core<S> {
         };
         if let Some(before) = before {
             self.session.restore(before);
+            if let Some(account) = self.cx.account() {
+                account.rolled_back();
+            }
         }
     }
 

@@ -324,6 +324,8 @@ pub struct Parking {
     /// The agent that asks for it, where the conversation was handed over to another than the one whose
     /// session it is. Default: none was.
     pub speaker: Option<Arc<str>>,
+    /// The caller whose memory the tool sees, where it is not that of the session. Default: it is.
+    pub memory_of: Option<Arc<str>>,
 }
 
 impl Parking {
@@ -339,6 +341,7 @@ impl Parking {
             expires_after: Some(Duration::from_secs(24 * 60 * 60)),
             attended: None,
             speaker: None,
+            memory_of: None,
         }
     }
 }

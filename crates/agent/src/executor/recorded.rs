@@ -77,16 +77,17 @@ impl ToolExecutor {
     }
 }
 
-/// Records how a call ended, or that it waits.
+/// Records how a call ended, or that it waits. `cut`: its tool did not end by itself.
 pub(super) async fn recorded(
     executed: Executed,
     entry: Option<Entry>,
     parking: Option<Parking>,
     confirmed: bool,
+    cut: bool,
 ) -> Executed {
     let Some(entry) = entry else { return executed };
     let (Some(question), Some(parking)) = (&executed.interrupt, parking) else {
-        entry.end(&executed).await;
+        entry.end(&executed, cut).await;
         return executed;
     };
     match entry.park(waits(&parking, AskedBy::Tool, question.clone(), confirmed)).await {
@@ -102,9 +103,10 @@ pub(super) async fn recorded(
 }
 
 fn waits(parking: &Parking, asked_by: AskedBy, question: Value, confirmed: bool) -> Waits {
-    let Parking { expires_after, attended, speaker, .. } = parking;
+    let Parking { expires_after, attended, speaker, memory_of, .. } = parking;
     let (expires_after, attended): (Option<Duration>, _) = (*expires_after, *attended);
-    Waits { asked_by, question, expires_after, attended, confirmed, speaker: speaker.clone() }
+    let (speaker, memory_of) = (speaker.clone(), memory_of.clone());
+    Waits { asked_by, question, expires_after, attended, confirmed, speaker, memory_of }
 }
 
 fn parked_output(mut executed: Executed, parking: &Parking, record: CallRecord) -> Executed {

@@ -83,7 +83,7 @@ impl ToolExecutor {
             Ok(slot) => slot,
             Err(end) => {
                 let executed = end.into_executed(&call, &registered, false);
-                let executed = recorded(executed, claimed, None, confirmed).await;
+                let executed = recorded(executed, claimed, None, confirmed, false).await;
                 return self.witnessed_end(kept, executed).await;
             }
         };
@@ -123,12 +123,12 @@ impl ToolExecutor {
         }
         let parking = cx.parking.clone().filter(|_| cx.parks_interrupts);
         let body = self.body(&call, &registered, slot, cx, key, cancelled, timeout);
-        let (end, detached) = match &entry {
+        let (end, left) = match &entry {
             Some(entry) => entry.during(body).await,
             None => body.await,
         };
-        let executed = end.into_executed(&call, &registered, detached);
-        let executed = recorded(executed, entry, parking, confirmed).await;
+        let executed = end.into_executed(&call, &registered, left.runs_on);
+        let executed = recorded(executed, entry, parking, confirmed, left.cut).await;
         self.witnessed_end(kept, executed).await
     }
 
@@ -238,7 +238,7 @@ impl ToolExecutor {
         }
     }
 
-    /// Runs the body to its end, or to the end of its call. The flag tells that it still goes on.
+    /// Runs the body to its end, or to the end of its call.
     #[allow(clippy::too_many_arguments)] // all that a body is given, from the one place above
     async fn body(
         &self,
@@ -249,7 +249,7 @@ impl ToolExecutor {
         idempotency_key: Arc<str>,
         cancelled: CancellationToken,
         mut timeout: Pin<Box<Sleep>>,
-    ) -> (End, bool) {
+    ) -> (End, Left) {
         let bodies = Arc::new(Bodies::new(slot));
         let attached = Arc::new(Attached::new(registered.limits.max_attached_bytes));
         let (cuts, most) = (cx.cuts_outputs, cx.max_output_bytes);
@@ -284,7 +284,9 @@ impl ToolExecutor {
 
         let over = tokio::select! {
             biased;
-            ended = &mut task.task => return (End::of_task(ended), task.close()),
+            ended = &mut task.task => {
+                return (End::of_task(ended), Left { cut: false, runs_on: task.close() });
+            }
             () = cancelled.cancelled() => End::of(Outcome::Cancelled, "cancelled while it ran"),
             () = &mut timeout => {
                 let ms = registered.limits.timeout.as_millis();
@@ -292,12 +294,13 @@ impl ToolExecutor {
             }
         };
         cancelled.cancel();
-        if !task.ends_within(self.limits.grace).await {
+        let cut = !task.ends_within(self.limits.grace).await;
+        if cut {
             task.task.abort();
             // Dropping a future that yields takes no time; one that blocks its thread shows here.
             task.ends_within(self.limits.grace).await;
         }
-        (over, task.close())
+        (over, Left { cut, runs_on: task.close() })
     }
 }
 
@@ -324,6 +327,14 @@ struct Again<'a> {
     approved_by: Option<Arc<str>>,
     /// What the policy's witness keeps with it.
     kept: &'a mut Option<Kept>,
+}
+
+/// How a body was left when its call was over.
+struct Left {
+    /// It did not end by itself.
+    cut: bool,
+    /// Something of it still runs.
+    runs_on: bool,
 }
 
 /// The task of a body. Dropping it ends the body.

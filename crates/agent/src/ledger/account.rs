@@ -57,6 +57,8 @@ pub(crate) struct Account {
 struct Progress {
     /// Told of by the history that the invocation began with; no snapshot holds that yet.
     told: Vec<Arc<str>>,
+    /// Calls that began to wait for a person; no turn that was sealed asks for them yet.
+    parked: Vec<Arc<str>>,
     /// Calls that ended; no turn that was sealed holds them yet.
     ended: Vec<Ended>,
     /// The calls of turns that were sealed, in their order; they are not known to be written.
@@ -229,6 +231,7 @@ impl Account {
         record.state = CallState::Waiting;
         record.approval = Some(waits.approval(self.now()));
         let key = record.key.clone();
+        lock(&self.progress).parked.push(key.clone());
         self.save(&key, &Change::Write(Box::new(record.clone()))).await?;
         Ok(record)
     }
@@ -285,6 +288,7 @@ impl Account {
     /// A turn was sealed that goes from the one conversation to the other.
     pub(crate) fn sealed(&self, snapshot_id: &Arc<str>, before: &Messages, after: &Messages) {
         let mut progress = lock(&self.progress);
+        progress.parked.clear();
         let mut keys = std::mem::take(&mut progress.told);
         if !progress.ended.is_empty() {
             let new = after.range(before.shared_prefix(after));
@@ -313,6 +317,20 @@ impl Account {
         }
         if !keys.is_empty() {
             progress.sealed.push((snapshot_id.clone(), keys));
+        }
+    }
+
+    /// The open turn was undone: nobody asks any more for what it wanted a person to decide over.
+    pub(crate) fn rolled_back(&self) {
+        let parked = std::mem::take(&mut lock(&self.progress).parked);
+        for key in parked {
+            let ended = CallState::Ended {
+                at: self.now(),
+                outcome: Outcome::Cancelled,
+                output: json!({ "error": Outcome::Cancelled.fixed_text() }),
+                detail: Some("the turn that asked for it was undone".into()),
+            };
+            self.write_behind(key, Change::Withdraw(ended));
         }
     }
 
@@ -401,6 +419,8 @@ pub(crate) struct Waits {
     pub(crate) confirmed: bool,
     /// Who asked for it, of more agents than one.
     pub(crate) speaker: Option<Arc<str>>,
+    /// The caller whose memory the tool sees.
+    pub(crate) memory_of: Option<Arc<str>>,
 }
 
 impl Waits {
@@ -413,6 +433,7 @@ impl Waits {
             attended_until: self.attended.and_then(|after| later(now, after)),
             confirmed: self.confirmed,
             speaker: self.speaker,
+            memory_of: self.memory_of,
             decision: None,
         }
     }
@@ -488,9 +509,13 @@ impl Entry {
         }
     }
 
-    /// The call has its outcome.
-    pub(crate) async fn end(mut self, executed: &Executed) {
+    /// The call has its outcome. `cut`: its tool did not end by itself.
+    pub(crate) async fn end(mut self, executed: &Executed, cut: bool) {
         let ran = self.phase == Phase::Running;
+        if cut && executed.outcome == Outcome::Cancelled && self.record.approval.is_some() {
+            // The conversation does not hold it: it is told as what it is, not known.
+            return;
+        }
         self.phase = Phase::Over;
         let (account, key) = (self.account.clone(), self.record.key.clone());
         self.settle_earlier(executed.outcome == Outcome::Success);
@@ -520,6 +545,9 @@ impl Entry {
     pub(crate) async fn park(mut self, waits: Waits) -> Result<CallRecord, RuntimeError> {
         self.phase = Phase::Over;
         self.settle_earlier(false);
+        if self.record.approval.is_none() {
+            lock(&self.account.progress).parked.push(self.record.key.clone());
+        }
         let change = Change::Wait(Box::new(waits.approval(self.account.now())));
         let parked = self.account.save(&self.record.key, &change).await?;
         parked.ok_or_else(|| RuntimeError::internal("the record of the call is gone"))
@@ -586,6 +614,8 @@ enum Change {
     End(CallState),
     Wait(Box<Approval>),
     Remove,
+    /// Where it waits for a person, it does not any more, and there is nothing to be told.
+    Withdraw(CallState),
     /// A snapshot holds how it ended, or that this is not known.
     Settle {
         at: Timestamp,
@@ -612,6 +642,8 @@ impl Change {
         match self {
             Self::Write(new) => record = CallRecord::clone(new),
             Self::Remove => return CallChange::Remove,
+            Self::Withdraw(_) if !record.is_waiting() => return CallChange::Keep,
+            Self::Withdraw(state) => (record.state, record.settled) = (state.clone(), true),
             // Whoever runs it has yet to tell how it ends.
             Self::Settle { at } if record.is_running(*at) => return CallChange::Keep,
             // What waited for a person is kept, since somebody may ask what became of it, and so is

@@ -146,6 +146,9 @@ pub struct Approval {
     /// whose session it is: only with its tools it may run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub speaker: Option<Arc<str>>,
+    /// The caller whose memory the tool sees, where it is not that of the session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_of: Option<Arc<str>>,
     /// A session lives until then that will tell the outcome.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attended_until: Option<Timestamp>,

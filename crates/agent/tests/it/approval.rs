@@ -1,5 +1,7 @@
 //! Calls that wait for a person.
 
+mod undone;
+
 use std::{
     sync::{Arc, Mutex},
     time::Duration,

@@ -4,6 +4,7 @@ mod print;
 mod tree;
 
 use std::{
+    fmt::Display,
     fs::File,
     io::{self, Write},
     path::Path,
@@ -12,8 +13,10 @@ use std::{
 };
 
 use antiphon::agent::{
-    Agent, AgentResult, Caller, InvocationContext, SessionSnapshot, SnapshotStatus, SnapshotSummary,
+    Agent, AgentResult, Caller, InvocationContext, RuntimeError, RuntimeLimits, SessionSnapshot,
+    SnapshotStatus, SnapshotSummary,
 };
+use serde::Serialize;
 use serde_json::json;
 
 use self::print::Printer;
@@ -53,6 +56,9 @@ pub fn run(arguments: SnapshotsArguments) -> Result<(), Failure> {
             }
             SnapshotsCommand::Export { id, output, common } => {
                 open(&common).await?.export(&id, output.as_deref()).await
+            }
+            SnapshotsCommand::Wait { id, within, common } => {
+                open(&common).await?.wait(&id, within, common.json).await
             }
             SnapshotsCommand::Abort { id, common } => {
                 open(&common).await?.abort(&id, common.json).await
@@ -147,24 +153,58 @@ impl Desk {
     }
 
     async fn abort(&self, id: &str, json: bool) -> Result<(), Failure> {
-        let found = self.store.find(&self.cx, id).await?;
-        let id = if *found.snapshot_id == *id { found.snapshot_id } else { Arc::from(id) };
-        // The agent of the work may be any; it looks at the row.
-        let agent: Agent = Agent::custom("snapshots", |_cx, _responder, _runner| async {
-            Ok(AgentResult::default())
-        })
-        .shared_store(self.store.shared())
-        .build();
-        let status =
-            agent.handle().abort(&self.cx, &id).await.map_err(|error| match error.status() {
-                antiphon::types::Status::NotFound => Failure::usage(error),
-                _ => Failure::failed(error),
-            })?;
-        print(|out| match json {
-            true => writeln!(out, "{}", json!({ "snapshotId": id, "status": status })),
-            false => writeln!(out, "{id} {status}"),
-        })
+        let id = self.work(id).await?;
+        let status = self.agent().handle().abort(&self.cx, &id).await.map_err(unreadable)?;
+        print_status(&id, status, json)
     }
+
+    async fn wait(&self, id: &str, within: Option<Duration>, json: bool) -> Result<(), Failure> {
+        let id = self.work(id).await?;
+        let task = self.agent().task(&self.cx, id.clone());
+        let row = match within {
+            None => task.wait().await,
+            Some(within) => {
+                let late = |_| Failure::failed(format!("{id} is not over after {within:?}"));
+                tokio::time::timeout(within, task.wait()).await.map_err(late)?
+            }
+        };
+        let status = row.map_err(unreadable)?.status();
+        print_status(&id, status, json)?;
+        match status {
+            SnapshotStatus::Completed => Ok(()),
+            _ => Err(Failure::Told),
+        }
+    }
+
+    /// The snapshot that stands for work.
+    async fn work(&self, id: &str) -> Result<Arc<str>, Failure> {
+        let found = self.store.find(&self.cx, id).await?;
+        Ok(if *found.snapshot_id == *id { found.snapshot_id } else { Arc::from(id) })
+    }
+
+    /// The agent of the work may be any; this one looks at the row.
+    fn agent(&self) -> Agent {
+        let mut limits = RuntimeLimits::default();
+        limits.stale_after = self.stale_after;
+        Agent::custom("snapshots", |_cx, _responder, _runner| async { Ok(AgentResult::default()) })
+            .shared_store(self.store.shared())
+            .limits(limits)
+            .build()
+    }
+}
+
+fn unreadable(error: RuntimeError) -> Failure {
+    match error.status() {
+        antiphon::types::Status::NotFound => Failure::usage(error),
+        _ => Failure::failed(error),
+    }
+}
+
+fn print_status(id: &str, status: impl Display + Serialize, json: bool) -> Result<(), Failure> {
+    print(|out| match json {
+        true => writeln!(out, "{}", json!({ "snapshotId": id, "status": status })),
+        false => writeln!(out, "{id} {status}"),
+    })
 }
 
 /// Prints to standard output.

@@ -51,9 +51,17 @@ impl Kept {
         })
     }
 
-    /// Has each turn of the session kept.
-    pub async fn link(&self, builder: SessionBuilder) -> Result<SessionBuilder, Failure> {
-        let store = Store::open(&self.store).await?;
+    /// Opens the store.
+    pub async fn open(&self) -> Result<Store, Failure> {
+        Store::open(&self.store).await
+    }
+
+    /// Has each turn of the session kept in it.
+    pub async fn link(
+        &self,
+        store: &Store,
+        builder: SessionBuilder,
+    ) -> Result<SessionBuilder, Failure> {
         let cx = &self.cx;
         let from = match &self.from {
             From::Nothing => None,

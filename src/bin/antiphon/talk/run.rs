@@ -1,7 +1,8 @@
 //! The conversation itself.
 
 use std::{
-    io::{self, BufRead, Stdout},
+    fmt,
+    io::{self, BufRead, Stdout, Write},
     pin::pin,
     sync::Arc,
     time::Duration,
@@ -31,7 +32,7 @@ use super::{
     script::{Action, FRAME, Item, Script},
     tape::Tape,
 };
-use crate::{failure::Failure, toolbox::Toolbox};
+use crate::{failure::Failure, signals::interrupted, toolbox::Toolbox};
 
 /// How long the session may take to end once it was asked to.
 const SHUTDOWN: Duration = Duration::from_secs(5);
@@ -40,9 +41,14 @@ const PERSISTENT_ID: &str = "talk";
 
 /// Talks until the plan is done.
 pub async fn talk(plan: Plan) -> Result<(), Failure> {
-    let memory: Arc<dyn Memory> = match &plan.memory {
-        Some(path) => Arc::new(FileMemory::open(path).await.map_err(Failure::usage)?),
-        None => Arc::new(InMemory::new()),
+    let store = match &plan.kept {
+        Some(kept) => Some(kept.open().await?),
+        None => None,
+    };
+    let memory: Arc<dyn Memory> = match (&plan.memory, &store) {
+        (Some(path), _) => Arc::new(FileMemory::open(path).await.map_err(Failure::usage)?),
+        (None, Some(store)) => store.memory().await?,
+        (None, None) => Arc::new(InMemory::new()),
     };
     let (provider, config) = provider::open(&plan).await?;
     let builder = provider::fall_back(&plan, AgentSession::builder(provider)).await?;
@@ -56,8 +62,8 @@ pub async fn talk(plan: Plan) -> Result<(), Failure> {
     if let Some(caller) = plan.caller {
         builder = builder.caller(caller);
     }
-    if let Some(kept) = &plan.kept {
-        builder = kept.link(builder).await?;
+    if let (Some(kept), Some(store)) = (&plan.kept, &store) {
+        builder = kept.link(store, builder).await?;
     } else if plan.memory.is_some() {
         builder = builder.session_id(PERSISTENT_ID);
     }
@@ -105,10 +111,10 @@ pub async fn talk(plan: Plan) -> Result<(), Failure> {
     let unprinted = conversation.unprinted.take();
     drop(conversation);
     if let Some(file) = session.recording_file() {
-        eprintln!("antiphon: recorded in {}", file.display());
+        say(format_args!("recorded in {}", file.display()));
         let missing = session.stats().unrecorded_inputs;
         if missing > 0 {
-            eprintln!("antiphon: the disk was too slow: the recording lacks {missing} steps");
+            say(format_args!("the disk was too slow: the recording lacks {missing} steps"));
         }
     }
     if let Some(tape) = tape {
@@ -225,12 +231,12 @@ impl Conversation {
                 Action::ActivityStart => self.session.activity_start(),
                 Action::ActivityEnd => self.session.activity_end(),
                 Action::Note(note) => {
-                    eprintln!("antiphon: {note}");
+                    say(format_args!("{note}"));
                     Ok(())
                 }
                 Action::Finish => {
                     if self.script.unused_barge_ins() > 0 {
-                        eprintln!("antiphon: no answer was left to barge in on");
+                        say(format_args!("no answer was left to barge in on"));
                     }
                     self.session.stop();
                     Ok(())
@@ -282,7 +288,7 @@ impl Conversation {
         }
         self.talking = !self.talking;
         complain(if self.talking {
-            eprintln!("antiphon: listening; Enter when you have finished");
+            say(format_args!("listening; Enter when you have finished"));
             self.session.activity_start()
         } else {
             self.session.activity_end()
@@ -298,31 +304,16 @@ fn complain(sent: Result<(), SendError>) {
     }
 }
 
-/// Somebody wants the program to end: Ctrl-C, or a request of the system's.
-async fn interrupted() {
-    #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
-        let terminated = async {
-            match signal(SignalKind::terminate()) {
-                Ok(mut signals) => drop(signals.recv().await),
-                Err(_) => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            _ = tokio::signal::ctrl_c() => {}
-            () = terminated => {}
-        }
-    }
-    #[cfg(not(unix))]
-    let _ = tokio::signal::ctrl_c().await;
+/// A line for the user. The terminal may be gone, and work goes on without it.
+fn say(words: fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "antiphon: {words}");
 }
 
 /// Presses of the Enter key. Reading standard input cannot be cancelled, so it has a plain thread
 /// that ends with the process. (Never in virtual time.)
 fn enter_key() -> mpsc::Receiver<()> {
     let (sender, receiver) = mpsc::channel(4);
-    eprintln!("antiphon: press Enter and speak");
+    say(format_args!("press Enter and speak"));
     std::thread::spawn(move || {
         let mut line = String::new();
         while io::stdin().lock().read_line(&mut line).is_ok_and(|read| read > 0) {

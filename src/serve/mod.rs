@@ -1,0 +1,3 @@
+//! What a host offers over HTTP.
+
+pub mod approvals;
