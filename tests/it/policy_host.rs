@@ -313,7 +313,7 @@ async fn what_the_user_does_not_confirm_and_what_is_interrupted_has_a_receipt() 
     let rules = r#"{"policies": [{"kind": "rules", "default": "allow", "rules":
         [{"tool": "pay", "action": "confirm", "read_back": "Shall I pay?"}]}]}"#;
     let host = antiphon::policy::PolicyFile::parse("rules", rules).unwrap().host();
-    let (mut rig, latch) = session(host.receipts(ReceiptLog::open(&path).unwrap())).await;
+    let (rig, latch) = session(host.receipts(ReceiptLog::open(&path).unwrap())).await;
     rig.user_says("u1", "Pay.").calls_tool("r1", "c1", "pay", "{}");
     // Nobody answers.
     tokio::time::sleep(600 * SECOND).await;
