@@ -48,7 +48,7 @@ fn turns_by_hand_that_did_not_leave_go_up_again_in_their_order() {
     let sent = scene.uplink();
     assert_eq!(sent.len(), 8);
     let epoch = scene.engine.epoch;
-    scene.give(Input::Returned { epoch, commands: turn.into() });
+    scene.give(Input::Returned { epoch, commands: turn.into(), lost: Duration::ZERO });
     scene.reconnect();
     assert_eq!(scene.uplink(), sent);
 }
