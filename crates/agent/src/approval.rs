@@ -219,7 +219,7 @@ impl Approvals {
     }
 
     /// Has refusals, and calls that nobody decides over in time, remembered by the
-    /// [witness](crate::witness) of this policy. One that approves is remembered by the policy of the
+    /// [witness] of this policy. One that approves is remembered by the policy of the
     /// tools that it is given.
     pub fn witnessed_by(mut self, policy: &dyn Authorizer) -> Self {
         self.witness = policy.witness();
