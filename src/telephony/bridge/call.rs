@@ -221,7 +221,7 @@ impl Call {
         let able = self.dialect.capabilities().clone();
         let offers = self.office.offers(self.dialect.carrier(), &able);
         let (control, commands) = CallControl::new(offers);
-        let line = Line::new(admission.news());
+        let line = Line::new(admission.news(), now());
         let (sink, voice) = voice(Playout::new(start.output, &able));
         let call = IncomingCall {
             carrier: self.dialect.carrier(),
@@ -529,6 +529,7 @@ impl Conversation<'_> {
                 Send::Clear => dialect.clear(&mut self.out)?,
             }
         }
+        let alive = self.keep_alive(dialect, now)?;
         link.send(&mut self.out).await.map_err(lost)?;
         self.intake.handle_timeout(now);
         self.forward(now);
@@ -550,7 +551,7 @@ impl Conversation<'_> {
         let ending = self.is_over(now)?;
         let no_media = sends.then(|| self.media_at + limits.no_media);
         let keys = self.keys.next_deadline();
-        let all = [voice_due, self.intake.next_deadline(), no_media, keys, ending, line];
+        let all = [voice_due, self.intake.next_deadline(), no_media, keys, ending, line, alive];
         Ok(all.into_iter().flatten().min().map_or(longest, |due| due.min(longest)))
     }
 

@@ -8,6 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use antiphon_audio::AudioFrame;
 use futures_util::future::BoxFuture;
 use tokio::sync::mpsc;
 
@@ -21,7 +22,7 @@ use crate::{
             news::{Back, Line as Where, News},
             transfer::{Done, Due, Transfer},
         },
-        dialect::{Carrier, ControlBy, Dialect, DialectError},
+        dialect::{Carrier, ControlBy, Dialect, DialectError, Pacing},
         media::Intake,
     },
 };
@@ -30,6 +31,8 @@ use crate::{
 const RETURN: Duration = Duration::from_secs(2);
 /// A stream that is to come back, because keys were pressed or nobody was reached, does so within this time.
 const AWAITED: Duration = Duration::from_secs(16);
+/// Where we pace, silence is sent when nothing else was for so long.
+const KEEP_ALIVE: Duration = Duration::from_secs(1);
 /// Requests that wait for the carrier.
 const MAX_REQUESTS: usize = 16;
 
@@ -45,6 +48,8 @@ pub(super) struct Line {
     held_until: Option<Instant>,
     /// The caller is not heard.
     muted: bool,
+    /// When something was sent last.
+    sent_at: Instant,
 }
 
 /// What came of a request.
@@ -69,7 +74,7 @@ pub(super) fn requested(
 }
 
 impl Line {
-    pub(super) fn new(news: mpsc::Receiver<News>) -> Self {
+    pub(super) fn new(news: mpsc::Receiver<News>, now: Instant) -> Self {
         Self {
             news,
             requests: VecDeque::new(),
@@ -77,6 +82,7 @@ impl Line {
             away: None,
             held_until: None,
             muted: false,
+            sent_at: now,
         }
     }
 
@@ -143,6 +149,30 @@ impl Conversation<'_> {
 
     pub(super) fn mute(&mut self, on: bool) {
         self.line.muted = on;
+    }
+
+    /// Asterisk gives up an AudioSocket on which nothing has moved for two seconds (22.10: "Reached timeout
+    /// after 2000 ms of no activity"), and a caller who is silent may send nothing: silence goes out in
+    /// place of nothing. Returns when it is due.
+    pub(super) fn keep_alive(
+        &mut self,
+        dialect: &mut dyn Dialect,
+        now: Instant,
+    ) -> Result<Option<Instant>, CallEnd> {
+        let paced_by_us = matches!(self.able.pacing, Pacing::Us { .. });
+        if !paced_by_us || !self.line.is_here() || self.line.is_handed_on() {
+            return Ok(None);
+        }
+        if self.out.is_empty() && now >= self.line.sent_at + KEEP_ALIVE {
+            let format = self.call.start.output;
+            let samples = format.samples_in(self.able.quantum) as usize;
+            let piece = AudioFrame::new(format, vec![0; samples * format.bytes_per_sample()]);
+            dialect.audio(&piece.silenced(), &mut self.out)?;
+        }
+        if !self.out.is_empty() {
+            self.line.sent_at = now;
+        }
+        Ok(Some(self.line.sent_at + KEEP_ALIVE))
     }
 
     /// What is due of all that; returns when more is.
