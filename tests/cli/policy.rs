@@ -7,27 +7,27 @@ use crate::program::{Program, Run};
 
 pub(crate) const POLICY: &str = r#"{
   "policies": [
-    {"id": "tools", "kind": "allow_list", "tools": ["send_money", "look_up_*"]},
-    {"id": "large", "kind": "ask_above", "tools": "send_money",
+    {"id": "tools", "kind": "allow_list", "tools": ["pay_supplier", "look_up_*"]},
+    {"id": "large", "kind": "ask_above", "tools": "pay_supplier",
      "amount": {"field": "cents", "unit": "minor"}, "above": "10000"}
   ],
   "limits": [
-    {"id": "daily", "tools": "send_money", "per": ["caller"], "window": "1d",
+    {"id": "daily", "tools": "pay_supplier", "per": ["caller"], "window": "1d",
      "amount": {"field": "cents", "unit": "minor"}, "max": "50000"}
   ]
 }"#;
 
 const CEDAR: &str = r#"@id("customers")
-permit (principal, action == Action::"send_money", resource)
+permit (principal, action == Action::"pay_supplier", resource)
 when { principal.known && context.arguments.cents <= 50000 };
 
 @id("large")
 @ask("somebody has to look")
-forbid (principal, action == Action::"send_money", resource)
+forbid (principal, action == Action::"pay_supplier", resource)
 when { context.arguments.cents > 10000 };
 "#;
 
-const TOOLS: &str = r#"[{"name": "send_money", "description": "Sends money.",
+const TOOLS: &str = r#"[{"name": "pay_supplier", "description": "Sends money.",
   "parameters": {"type": "object", "required": ["cents"],
                  "properties": {"cents": {"type": "integer"}}},
   "command": ["/bin/true"]}]"#;
@@ -37,7 +37,7 @@ fn policy(arguments: &[&str]) -> Program {
     program.file("p.json", POLICY).file("p.cedar", CEDAR).file("tools.json", TOOLS).file(
         "both.json",
         r#"{"policies": [
-              {"id": "tools", "kind": "allow_list", "tools": ["send_money"]},
+              {"id": "tools", "kind": "allow_list", "tools": ["pay_supplier"]},
               {"id": "bank", "kind": "cedar", "files": ["p.cedar"]}]}"#,
     )
 }
@@ -76,12 +76,12 @@ fn policies_in_cedar_are_checked_against_the_tools() {
     assert_eq!(run.status, 2);
     assert!(run.stderr.contains("p.cedar:1:"), "{}", run.stderr);
     let run = policy(&["schema", "p.json", "--tools", "tools.json"]).run().ok();
-    assert!(run.stdout.contains("send_money") && run.stdout.contains("daily"), "{}", run.stdout);
+    assert!(run.stdout.contains("pay_supplier") && run.stdout.contains("daily"), "{}", run.stdout);
 }
 
 #[test]
 fn what_each_policy_says_of_a_call_is_explained() {
-    let call = r#"{"tool": "send_money", "args": {"cents": 20000}, "caller": "ann"}"#;
+    let call = r#"{"tool": "pay_supplier", "args": {"cents": 20000}, "caller": "ann"}"#;
     let run = policy(&["explain", "p.json", call]).run().ok();
     assert!(run.stdout.contains("tools: allow\n"), "{}", run.stdout);
     assert!(run.stdout.contains("=> ask a person: "), "{}", run.stdout);
@@ -97,9 +97,9 @@ fn what_each_policy_says_of_a_call_is_explained() {
 fn a_table_of_scenarios_is_met_or_not() {
     let table = |expect: &str| {
         format!(
-            r#"[{{"name": "small", "tool": "send_money", "args": {{"cents": 5}}, "caller": "ann",
+            r#"[{{"name": "small", "tool": "pay_supplier", "args": {{"cents": 5}}, "caller": "ann",
                  "expect": "{expect}"}},
-                {{"name": "spent", "tool": "send_money", "args": {{"cents": 5}}, "caller": "ann",
+                {{"name": "spent", "tool": "pay_supplier", "args": {{"cents": 5}}, "caller": "ann",
                  "spent": {{"daily": {{"amount": 49999}}}}, "expect": "rate_limited",
                  "by": ["daily"]}}]"#
         )
@@ -113,9 +113,9 @@ fn a_table_of_scenarios_is_met_or_not() {
     assert!(run.stdout.contains("FAIL small") && run.stdout.contains("1 of 2"), "{}", run.stdout);
     let run = test(&table("allow").replace("daily", "dayly"));
     assert_eq!(run.status, 2, "a limit that there is not: {}", run.stdout);
-    let cedar = r#"[{"tool": "send_money", "args": {"cents": 5}, "caller": "ann",
+    let cedar = r#"[{"tool": "pay_supplier", "args": {"cents": 5}, "caller": "ann",
                      "expect": "allow", "by": ["cedar/customers"]},
-                    {"tool": "send_money", "args": {"cents": 5}, "expect": "deny"}]"#;
+                    {"tool": "pay_supplier", "args": {"cents": 5}, "expect": "deny"}]"#;
     let arguments = ["test", "p.cedar", "s.json", "--tools", "tools.json"];
     policy(&arguments).file("s.json", cedar).run().ok();
 }
