@@ -149,6 +149,9 @@ impl<S: State> Core<S> {
                     place.fill(added_bytes(&before, &state));
                 }
                 if let (Some(account), Some(id)) = (self.cx.account(), &context.snapshot_id) {
+                    if error.is_some() {
+                        account.failed(&before.messages, &state.messages);
+                    }
                     account.sealed(id, &before.messages, &state.messages);
                 }
                 progress.committed = state.clone();

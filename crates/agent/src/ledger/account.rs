@@ -24,6 +24,7 @@ use super::{
     Lost,
     lease::{Hold, LEASE},
     tail::WAITING,
+    waiting_key,
 };
 use crate::{
     Executed, InvocationContext, Messages, Outcome, RuntimeError, agent::WallClock, id::new_id,
@@ -285,6 +286,19 @@ impl Account {
         }
     }
 
+    /// A turn has failed, and what it leaves is sealed: nobody asks any more for the calls that are not in
+    /// there.
+    pub(crate) fn failed(&self, before: &Messages, after: &Messages) {
+        let parked = std::mem::take(&mut lock(&self.progress).parked);
+        if parked.is_empty() {
+            return;
+        }
+        let new = after.range(before.shared_prefix(after));
+        let left: Vec<_> =
+            new.flat_map(|message| message.content.iter()).filter_map(waiting_key).collect();
+        self.withdraw(parked.into_iter().filter(|key| !left.contains(&&**key)));
+    }
+
     /// A turn was sealed that goes from the one conversation to the other.
     pub(crate) fn sealed(&self, snapshot_id: &Arc<str>, before: &Messages, after: &Messages) {
         let mut progress = lock(&self.progress);
@@ -323,6 +337,10 @@ impl Account {
     /// The open turn was undone: nobody asks any more for what it wanted a person to decide over.
     pub(crate) fn rolled_back(&self) {
         let parked = std::mem::take(&mut lock(&self.progress).parked);
+        self.withdraw(parked);
+    }
+
+    fn withdraw(&self, parked: impl IntoIterator<Item = Arc<str>>) {
         for key in parked {
             let ended = CallState::Ended {
                 at: self.now(),
