@@ -55,7 +55,7 @@ fn a_policy_file_is_checked_with_and_without_its_tools() {
     assert!(run.stderr.contains("p.json:4:") && run.stderr.contains("ask_below"), "{}", run.stderr);
     assert_eq!(policy(&["check", "none.json"]).run().status, 2);
     // The built-in tools are known.
-    let notes = r#"{"default": "allow", "rules": [{"tool": "delete_note", "action": "deny"}]}"#;
+    let notes = r#"{"default": "allow", "rules": [{"tool": "delete_notes", "action": "deny"}]}"#;
     let run = policy(&["check", "n.json", "--tools", "tools.json"]).file("n.json", notes).run();
     run.ok();
 }
