@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use antiphon_agent::{
-    Message, Messages, Part, Role,
+    Message, Messages, Part, Role, cut_output,
     ledger::{parked_output, unanswered},
     message::{ToolRequest, ToolResponse},
     types::{JsonObject, ToolCall},
@@ -18,6 +18,9 @@ use crate::{
 
 /// Bytes of text that are taken for one token.
 const BYTES_PER_TOKEN: usize = 4;
+/// One output of a tool takes at most this part of all bytes, so that it does not stand in the place of
+/// the words around it.
+const ONE_OUTPUT: usize = 4;
 
 /// The end of a conversation.
 #[derive(Debug, PartialEq)]
@@ -39,9 +42,18 @@ impl Told {
 }
 
 /// What a model is told of `messages`: words as they were heard, calls with their outputs. Pictures
-/// and sounds, thoughts and what only the host understands are left out.
+/// and sounds, thoughts and what only the host understands are left out; of long outputs the beginning
+/// is told.
 pub(super) fn told(messages: &Messages, limits: HistoryLimits) -> Told {
     let mut rounds = rounds(messages);
+    let most = limits.tokens.saturating_mul(BYTES_PER_TOKEN) / ONE_OUTPUT;
+    for item in rounds.iter_mut().flat_map(|round| &mut round.items) {
+        if let HistoryItem::Tool { response, .. } = item
+            && let Some(cut) = cut_output(response, most)
+        {
+            *response = cut;
+        }
+    }
     let (mut items, mut bytes, mut turns, mut from) = (0, 0, 0, rounds.len());
     for (at, round) in rounds.iter().enumerate().rev() {
         items += round.items.len();
@@ -59,9 +71,65 @@ pub(super) fn told(messages: &Messages, limits: HistoryLimits) -> Told {
         let question = rounds[from..].iter().position(|round| round.is_users);
         from = question.map_or(rounds.len(), |at| from + at);
     }
-    let all = |rounds: Vec<Round>| rounds.into_iter().flat_map(|round| round.items).collect();
-    let items = all(rounds.split_off(from));
-    Told { items, left_out: all(rounds) }
+    if from == rounds.len() && limits.turns > 0 {
+        return words_of_newest(rounds, limits);
+    }
+    let items = items_of(rounds.split_off(from));
+    Told { items, left_out: items_of(rounds) }
+}
+
+/// Where not even the newest turn is within the limits: what the user said in it, then as many as there is
+/// room for of the agent's words and then of its rounds of tools, the newest first.
+fn words_of_newest(mut rounds: Vec<Round>, limits: HistoryLimits) -> Told {
+    let Some(last) = rounds.iter().rposition(|round| round.is_users) else {
+        return Told { items: Vec::new(), left_out: items_of(rounds) };
+    };
+    let before = rounds[..last].iter().rposition(|round| !round.is_users);
+    let turn: Vec<_> = rounds
+        .split_off(before.map_or(0, |at| at + 1))
+        .into_iter()
+        .flat_map(|round| {
+            let (words, calls) = round.items.into_iter().partition(is_words);
+            let is_users = round.is_users;
+            [(words, true), (calls, false)].map(|(items, words)| (Round { items, is_users }, words))
+        })
+        .collect();
+    let mut kept = vec![false; turn.len()];
+    let (mut items, mut bytes) = (0, 0);
+    let mut keep = |at: usize| {
+        let round = &turn[at].0.items;
+        let (more, most) = (round.iter().map(size).sum::<usize>(), limits.tokens);
+        let fits =
+            items + round.len() <= limits.items && (bytes + more).div_ceil(BYTES_PER_TOKEN) <= most;
+        if fits {
+            (items, bytes, kept[at]) = (items + round.len(), bytes + more, true);
+        }
+        fits
+    };
+    let newest_first = || (0..turn.len()).rev();
+    let all_said = newest_first().filter(|at| turn[*at].0.is_users).all(&mut keep);
+    if all_said {
+        for words in [true, false] {
+            let rest = |at: &usize| !turn[*at].0.is_users && turn[*at].1 == words;
+            newest_first().filter(rest).for_each(|at| drop(keep(at)));
+        }
+    } else {
+        // An answer without its question would only puzzle, and so does half a question.
+        kept.fill(false);
+    }
+    let mut told = Told { items: Vec::new(), left_out: items_of(rounds) };
+    for ((round, _), kept) in turn.into_iter().zip(kept) {
+        if kept { &mut told.items } else { &mut told.left_out }.extend(round.items);
+    }
+    told
+}
+
+fn items_of(rounds: Vec<Round>) -> Vec<HistoryItem> {
+    rounds.into_iter().flat_map(|round| round.items).collect()
+}
+
+fn is_words(item: &HistoryItem) -> bool {
+    matches!(item, HistoryItem::Message { .. })
 }
 
 /// What is told as a whole or not at all.
@@ -246,6 +314,43 @@ mod tests {
         assert_eq!(told(2).left_out.len(), 2);
     }
 
+    /// A conversation whose newest turn has these outputs.
+    fn long(outputs: &[usize]) -> Messages {
+        let calls = (0..outputs.len()).map(|n| request(&n.to_string())).collect();
+        let responses = outputs.iter().enumerate().map(|(n, bytes)| {
+            Part::tool_response("clock", Some(n.to_string().into()), json!("x".repeat(*bytes)))
+        });
+        let messages = vec![
+            Message::user("Hello."),
+            Message::model("Good day."),
+            Message::user("List my invoices."),
+            Message::new(Role::Model, calls),
+            Message::new(Role::Tool, responses.collect()),
+            Message::model("You have 200."),
+        ];
+        messages.into_iter().map(Arc::new).collect()
+    }
+
+    #[test]
+    fn one_long_output_does_not_stand_in_the_place_of_all_that_was_said() {
+        let told = told(&long(&[40_000]), HistoryLimits::default());
+        assert_eq!((told.items.len(), told.left_out.len()), (5, 0));
+        let HistoryItem::Tool { response, .. } = &told.items[3] else { panic!() };
+        assert_eq!(response["truncated"], true, "the model is told that there is more");
+        let bytes: usize = told.items.iter().map(size).sum();
+        assert!((8_000..9_000).contains(&bytes), "{bytes}");
+    }
+
+    #[test]
+    fn of_a_turn_that_is_too_long_the_words_are_told() {
+        let told = told(&long(&[8_000; 9]), HistoryLimits::default());
+        let message = |role, text: &str| HistoryItem::Message { role, text: text.into() };
+        let question = message(HistoryRole::User, "List my invoices.");
+        let expected = [question, message(HistoryRole::Agent, "You have 200.")];
+        assert_eq!((&told.items[..], told.restored()), (&expected[..], Restored::Cut));
+        assert_eq!(told.left_out.len(), 2 + 9);
+    }
+
     fn message() -> impl Strategy<Value = Message> {
         let text = prop_oneof![Just(""), Just("a"), Just("some words that are longer")];
         (0..3, text, 0..3usize).prop_map(|(role, text, calls)| match role {
@@ -269,8 +374,24 @@ mod tests {
             prop_assert!(cut.items.len() <= items);
             let bytes: usize = cut.items.iter().map(size).sum();
             prop_assert!(bytes <= tokens * BYTES_PER_TOKEN);
-            let whole: Vec<_> = cut.left_out.iter().chain(&cut.items).cloned().collect();
-            prop_assert_eq!(&all.items, &whole);
+            let words = |items: &[HistoryItem]| -> Vec<HistoryItem> {
+                items.iter().filter(|item| is_words(item)).cloned().collect()
+            };
+            let (end, all_words) = (words(&cut.items), words(&all.items));
+            let whole = cut.left_out.len() + cut.items.len();
+            prop_assert_eq!(whole, all.items.len());
+            let users = |item: &HistoryItem| {
+                matches!(item, HistoryItem::Message { role: HistoryRole::User, .. })
+            };
+            // The end of what was said, or, without answers that are too long, the newest turn.
+            let one_turn = !end.iter().skip_while(|item| users(item)).any(users);
+            prop_assert!(all_words.ends_with(&end) || one_turn);
+            let newest = all.items.iter().rposition(users);
+            let said = newest.map(|at| size(&all.items[at])).unwrap_or(usize::MAX);
+            let one_message = newest.is_some_and(|at| at == 0 || !users(&all.items[at - 1]));
+            if one_message && items > 0 && said.div_ceil(BYTES_PER_TOKEN) <= tokens {
+                prop_assert!(!cut.items.is_empty(), "what was said last fits");
+            }
             if !cut.left_out.is_empty() && let Some(first) = cut.items.first() {
                 let users = matches!(first, HistoryItem::Message { role: HistoryRole::User, .. });
                 prop_assert!(users);

@@ -213,7 +213,9 @@ impl SayOptions {
 
 /// How much of a long conversation a speech model is told when a session resumes it: the newest
 /// messages and rounds of tools that are within all bounds, beginning with words of the user. A round
-/// of tools is told whole or not at all. What is left out stays in the history of the agent; a
+/// of tools is told whole or not at all, but for an output that has more than a quarter of the text, of
+/// which the beginning is told, marked as such. Where not even the newest turn is within the bounds, its
+/// words are told without its tools. What is left out stays in the history of the agent; a
 /// [`SessionBuilder::summarizer`](super::SessionBuilder::summarizer) puts it into a few words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
