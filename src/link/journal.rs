@@ -8,15 +8,15 @@ use std::{
 };
 
 use antiphon_agent::{
-    Invocation, InvocationContext, Message, Messages, OnStoreStall, OpenTurn, RuntimeError,
-    TurnFailure, TurnResult,
+    AgentFinishReason, Invocation, InvocationContext, Message, Messages, OnStoreStall, OpenTurn,
+    RuntimeError,
     ledger::close_parked,
     types::{Status, ToolCallRequest},
 };
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use super::{
-    keeper::{Keeper, Pending, Work},
+    keeper::{Carried, Keeper, Pending, Work, outcome},
     stream::Streamed,
     turns::{Finished, Turns},
 };
@@ -58,6 +58,8 @@ pub(super) struct AgentJournal {
     open: Option<OpenTurn>,
     /// Messages of turns that could not be committed.
     carried: Vec<Message>,
+    /// The newest of these turns, and how it ended.
+    carried_last: Option<(u64, AgentFinishReason, Option<RuntimeError>)>,
     /// Turns that were handed over and of which nothing was told yet.
     untold: VecDeque<u64>,
     /// How long the store may take to write a turn.
@@ -77,6 +79,8 @@ struct Ends {
     invocation: Arc<Invocation>,
     work: mpsc::Sender<Work>,
     told: mpsc::Sender<Told>,
+    /// Takes what is carried when the session ends.
+    carried: oneshot::Sender<Carried>,
 }
 
 impl AgentJournal {
@@ -88,7 +92,9 @@ impl AgentJournal {
         let (teller, told) = mpsc::channel(MAX_PENDING + 2);
         let patience = invocation.store_limit();
         let invocation = Arc::new(invocation);
-        let keeper = Keeper { invocation: invocation.clone(), tip, told: teller.clone() };
+        let (carried, at_end) = oneshot::channel();
+        let keeper =
+            Keeper { invocation: invocation.clone(), tip, told: teller.clone(), carried: at_end };
         tokio::spawn(keeper.run(handed_over));
         Self {
             turns,
@@ -96,9 +102,10 @@ impl AgentJournal {
             dropped: 0,
             open: None,
             carried: Vec::new(),
+            carried_last: None,
             untold: VecDeque::new(),
             patience,
-            ends: Some(Ends { invocation, work, told: teller }),
+            ends: Some(Ends { invocation, work, told: teller, carried }),
             told,
             stalled_since: None,
             is_left: false,
@@ -113,7 +120,7 @@ impl AgentJournal {
 
     /// Seals a turn, and leaves it to the writer. Where that cannot be, the next one carries it.
     fn commit(&mut self, finished: Finished) {
-        let Finished { turn, messages, reason, error } = finished;
+        let Finished { turn, messages, reason, error: failed } = finished;
         // Of calls that waited at the end of the conversation the model knows, and now the history.
         let so_far = match (self.carried.last(), &self.ends) {
             (Some(last), _) => Messages::from_iter([last.clone()]),
@@ -123,7 +130,7 @@ impl AgentJournal {
         self.carried.extend(close_parked(&so_far, &[]));
         self.carried.extend(messages);
         let begun = self.begin_turn();
-        let Some(Ends { invocation, work, told }) = &self.ends else { return };
+        let Some(Ends { invocation, work, told, .. }) = &self.ends else { return };
         // A turn that finds no place stays open: what its tools changed is in the next commit, too.
         let place = work.try_reserve().ok();
         let Some((place, open)) = place.and_then(|place| Some((place, self.open.take()?))) else {
@@ -140,20 +147,29 @@ impl AgentJournal {
             };
             // So many are told already that one more says nothing new.
             let _ = told.try_send(Told::Committed(lost(turn, &error, ends_session)));
+            self.carried_last = Some((turn, reason, failed));
             return;
         };
         self.stalled_since = None;
+        self.carried_last = None;
         for message in self.carried.drain(..) {
             open.append(message);
         }
-        let outcome = match error.clone() {
-            None => Ok(TurnResult { finish_reason: Some(reason) }),
-            Some(error) => Err(TurnFailure::commit(error)),
-        };
-        let sealed = open.seal(outcome);
-        let pending = Pending { turn, reason, error, sealed };
+        let sealed = open.seal(outcome(reason, failed.as_ref()));
+        let pending = Pending { turn, reason, error: failed, sealed };
         place.send(Work::Turn(Box::new(pending)));
         self.untold.push_back(turn);
+    }
+
+    /// No turn comes any more. What found no place has one once those before are written.
+    fn end(&mut self) {
+        let open = self.open.take();
+        let Some(ends) = self.ends.take() else { return };
+        if let Some((turn, reason, error)) = self.carried_last.take() {
+            let messages = std::mem::take(&mut self.carried);
+            // Nobody takes it where the keeper is gone with its runtime.
+            let _ = ends.carried.send(Carried { turn, reason, error, messages, open });
+        }
     }
 
     fn begin_turn(&mut self) -> Result<(), RuntimeError> {
@@ -177,8 +193,7 @@ impl Journal for AgentJournal {
         self.turns.handle(event, now);
         self.commit_finished();
         if matches!(event.kind, EventKind::SessionEnded { .. }) {
-            self.open = None;
-            self.ends = None;
+            self.end();
         }
     }
 

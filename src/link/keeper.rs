@@ -1,15 +1,20 @@
 //! The task of a run that waits for the store: tells of turns once they are written, and stays with
 //! the work that a caller left behind until that is settled.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use antiphon_agent::{
-    AgentFinishReason, AgentResult, Invocation, RuntimeError, SealedTurn, Settled, TurnResult,
+    AgentFinishReason, AgentResult, Invocation, Message, OnStoreStall, OpenTurn, RuntimeError,
+    SealedTurn, Settled, TurnEnd, TurnFailure, TurnResult,
 };
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use super::journal::{Tip, lost};
 use crate::session::journal::{Committed, Told};
+
+/// What could not be written is tried again when the session ends, after so long each.
+const LAST_TRIES: [Duration; 3] =
+    [Duration::ZERO, Duration::from_millis(250), Duration::from_secs(1)];
 
 /// Why work that a caller left behind is not told as committed.
 const UNSETTLED: &str = "the end of the work could not be written";
@@ -31,11 +36,41 @@ pub(super) struct Pending {
     pub(super) sealed: SealedTurn,
 }
 
+/// Turns that found no place while the session went on. The end of the session commits them.
+pub(super) struct Carried {
+    /// The newest of them.
+    pub(super) turn: u64,
+    pub(super) reason: AgentFinishReason,
+    pub(super) error: Option<RuntimeError>,
+    pub(super) messages: Vec<Message>,
+    /// With what their tools changed.
+    pub(super) open: Option<OpenTurn>,
+}
+
+/// How a turn is sealed.
+pub(super) fn outcome(
+    reason: AgentFinishReason,
+    error: Option<&RuntimeError>,
+) -> Result<TurnResult, TurnFailure> {
+    match error {
+        None => Ok(TurnResult { finish_reason: Some(reason) }),
+        Some(error) => Err(TurnFailure::commit(error.clone())),
+    }
+}
+
 /// See the head of this module.
 pub(super) struct Keeper {
     pub(super) invocation: Arc<Invocation>,
     pub(super) tip: Tip,
     pub(super) told: mpsc::Sender<Told>,
+    /// Sent before the end, where there is anything.
+    pub(super) carried: oneshot::Receiver<Carried>,
+}
+
+/// The newest turn, where it could not be written: the session has it.
+struct Owed {
+    turn: u64,
+    reason: AgentFinishReason,
 }
 
 /// Work in the background.
@@ -49,8 +84,8 @@ struct Behind {
 impl Keeper {
     /// Works until nothing more is handed over and all is settled. An error of telling says that the
     /// session is over: what there is to write is written all the same.
-    pub(super) async fn run(self, mut work: mpsc::Receiver<Work>) {
-        let mut behind = None;
+    pub(super) async fn run(mut self, mut work: mpsc::Receiver<Work>) {
+        let (mut behind, mut owed) = (None, None);
         let mut stopped = false;
         loop {
             let next = tokio::select! {
@@ -65,19 +100,55 @@ impl Keeper {
             };
             match next {
                 None => break,
-                Some(Work::Turn(pending)) => self.turn(*pending, &mut behind).await,
+                Some(Work::Turn(pending)) => owed = self.turn(*pending, &mut behind).await,
                 Some(Work::HangUp { turn }) if behind.is_none() => {
                     behind = self.hang_up(turn).await;
                 }
                 Some(Work::HangUp { .. }) => {}
             }
         }
-        if let Some(behind) = behind {
-            self.settle(behind).await;
+        if let Ok(carried) = self.carried.try_recv() {
+            match self.seal(carried) {
+                Ok(pending) => owed = self.turn(pending, &mut behind).await,
+                Err(error) => tracing::error!(%error, "turns that found no place are not written"),
+            }
+        }
+        match (behind, owed) {
+            (Some(behind), _) => self.settle(behind).await,
+            (None, Some(owed)) => self.try_again(owed).await,
+            (None, None) => {}
         }
     }
 
-    async fn turn(&self, pending: Pending, behind: &mut Option<Behind>) {
+    /// Nobody else begins a turn any more, and what was before has its place no longer.
+    fn seal(&self, carried: Carried) -> Result<Pending, RuntimeError> {
+        let Carried { turn, reason, error, messages, open } = carried;
+        let open = open.map_or_else(|| self.invocation.begin_turn(), Ok)?;
+        messages.into_iter().for_each(|message| open.append(message));
+        let sealed = open.seal(outcome(reason, error.as_ref()));
+        Ok(Pending { turn, reason, error, sealed })
+    }
+
+    /// The session is over, and its newest turn is not written: the store may be well again.
+    async fn try_again(&self, Owed { turn, reason }: Owed) {
+        if matches!(self.invocation.on_store_stall(), OnStoreStall::Wait(_)) {
+            // It was waited for as long as it is to be.
+            return;
+        }
+        for pause in LAST_TRIES {
+            tokio::time::sleep(pause).await;
+            match self.write_again(reason).await {
+                Ok(Settled { end, error: None, .. }) if end.snapshot_id.is_some() => {
+                    return self.tell(turn, reason, end, None).await;
+                }
+                Ok(Settled { error, .. }) => tracing::warn!(turn, ?error, "still not written"),
+                Err(error) => return tracing::warn!(turn, %error, "not tried again"),
+            }
+        }
+    }
+
+    /// Waits until the turn is written, and tells of it. Returns it where it is not.
+    async fn turn(&self, pending: Pending, behind: &mut Option<Behind>) -> Option<Owed> {
         let Pending { turn, reason, error, sealed } = pending;
         let Settled { mut end, error: mut unwritten, .. } = sealed.settle().await;
         if let (None, None, Some(behind)) = (&end.snapshot_id, &unwritten, behind) {
@@ -87,7 +158,7 @@ impl Keeper {
                 None => Ok(Some(reason)),
                 Some(error) => Err(error),
             };
-            return;
+            return None;
         }
         if end.snapshot_id.is_none() && unwritten.is_none() {
             // It ended while the work was to be left behind, and that failed: nothing stands for it.
@@ -96,6 +167,18 @@ impl Keeper {
                 Err(error) => unwritten = Some(error),
             }
         }
+        let owed = unwritten.is_some().then_some(Owed { turn, reason });
+        self.tell(turn, reason, end, unwritten).await;
+        owed
+    }
+
+    async fn tell(
+        &self,
+        turn: u64,
+        reason: AgentFinishReason,
+        end: TurnEnd,
+        unwritten: Option<RuntimeError>,
+    ) {
         let parent_id = self.tip.id();
         if end.snapshot_id.is_some() {
             self.tip.set(end.snapshot_id.clone());

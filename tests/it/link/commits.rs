@@ -156,6 +156,28 @@ async fn a_commit_that_fails_names_no_snapshot_and_the_next_one_has_the_turn() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_last_turn_whose_commit_failed_is_committed_by_the_end() {
+    let store = SlowStore::open();
+    let agent = speaking(store.clone(), Arc::default());
+    let mut rig = linked(&agent, |builder| builder).await;
+    let first = rig.turn(&agent, "One.", "First.").await;
+    store.fails.store(true, SeqCst);
+    rig.user_says("u2", "Two.").says("r2", "Second.", 500);
+    rig.speaker_catches_up().await;
+    let events = rig.until(is_committed).await;
+    assert_eq!(ids(events.last().unwrap()), (None, None));
+    // The store is well again, and nothing more is said.
+    store.fails.store(false, SeqCst);
+    rig.session.stop();
+    let (events, _) = rig.end().await;
+    let [.., committed, _] = &events[..] else { panic!("{events:?}") };
+    let (id, parent) = ids(committed);
+    assert_eq!(parent, Some(first.snapshot_id));
+    let row = agent.get_snapshot(&cx(), id.expect("a snapshot")).await.unwrap();
+    assert_eq!(lines(&row)[2..], ["user: Two.", "model: Second."]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn noise_commits_nothing() {
     let store = SlowStore::open();
     let agent = speaking(store.clone(), Arc::default());

@@ -147,6 +147,25 @@ async fn a_turn_that_finds_no_place_keeps_what_its_tools_changed_for_the_next() 
 }
 
 #[tokio::test(start_paused = true)]
+async fn turns_that_found_no_place_have_one_at_the_end() {
+    let store = SlowStore::new(0);
+    let mut limits = RuntimeLimits::default();
+    limits.unwritten_turns = 2;
+    let agent = limited(store.clone(), Arc::default(), limits);
+    let mut rig = linked(&agent, |builder| builder.resume("s")).await;
+    assert_eq!(talk(&mut rig, 4, "Hello.").await.len(), 2, "two may wait");
+    rig.session.stop();
+    rig.settle().await;
+    store.writes.add_permits(9);
+    let (events, _) = rig.end().await;
+    let [.., committed, _] = &events[..] else { panic!("{events:?}") };
+    let row = agent.get_snapshot(&cx(), ids(committed).0.expect("a snapshot")).await.unwrap();
+    assert_eq!(lines(&row), ["user: Hello.", "model: And again."].repeat(4));
+    let latest = agent.get_latest_snapshot(&cx(), "s").await.unwrap();
+    assert_eq!(latest.snapshot_id, row.snapshot_id);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_session_that_cannot_keep_up_ends_where_it_is_to() {
     let mut limits = RuntimeLimits::default();
     limits.unwritten_turns = 3;
