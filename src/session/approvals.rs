@@ -158,8 +158,9 @@ impl Desk {
         let Waiting { approvals, context } = &self.waiting;
         let record = approvals.call(context, key).await?;
         let tools = self.tools_of(&record)?;
+        let approvals = approvals.clone().with_tools_of(record.asker().clone());
         if record.session_id == self.session_id {
-            let approvals = approvals.clone().scoped_memory();
+            let approvals = approvals.scoped_memory();
             return approvals.approve(context, key, answer, &tools, self.scoped.clone()).await;
         }
         approvals.approve(context, key, answer, &tools, self.memory.clone()).await
@@ -176,8 +177,7 @@ impl Desk {
         if speaking.agent == speaker {
             return Ok(speaking.executor);
         }
-        let agent = speaker.unwrap_or_else(|| record.agent.clone());
-        Err(ApprovalError::AnotherAgent { key: record.key.clone(), agent })
+        Err(ApprovalError::AnotherAgent { key: record.key.clone(), agent: record.asker().clone() })
     }
 
     /// Ends all that is at work, without waiting for it.

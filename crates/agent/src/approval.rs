@@ -66,6 +66,8 @@ pub struct Approvals {
     store: Arc<dyn SessionStore>,
     /// Only its calls; all, where it is not said.
     agent: Option<Arc<str>>,
+    /// Whose tools calls are approved with; `None`: those of the agent whose session it is.
+    tools_of: Option<Arc<str>>,
     clock: WallClock,
     /// The session of an invocation, which tells the outcomes of its calls itself. Others that nobody
     /// tells become snapshots.
@@ -205,6 +207,7 @@ impl Approvals {
         Ok(Self {
             store,
             agent: None,
+            tools_of: None,
             clock: Arc::new(Timestamp::now),
             within: None,
             scoped: false,
@@ -215,6 +218,15 @@ impl Approvals {
     /// Only calls of this agent; others are refused.
     pub fn of_agent(mut self, agent: impl Into<Arc<str>>) -> Self {
         self.agent = Some(agent.into());
+        self
+    }
+
+    /// The tools that calls are approved with are those of this agent: a call that another one asked for
+    /// is refused as [`ApprovalError::AnotherAgent`], whatever tools by its name there are. Default: they
+    /// are those of the agent whose session it is, so that a call which another one asked for, to which
+    /// the conversation had been handed over, is refused.
+    pub fn with_tools_of(mut self, agent: impl Into<Arc<str>>) -> Self {
+        self.tools_of = Some(agent.into());
         self
     }
 
@@ -340,6 +352,7 @@ impl Approvals {
         memory: Arc<dyn Memory>,
     ) -> Result<CallRecord, ApprovalError> {
         let record = self.check(cx, key, &answer).await?;
+        self.check_tools(&record)?;
         let record = self.run(cx, &record, answer, tools, memory).await?;
         self.deliver(cx, record).await
     }
@@ -528,6 +541,16 @@ impl Approvals {
         Ok(record)
     }
 
+    /// Whether the tools here are those of the agent that asked for the call: no other agent's by the same
+    /// name run.
+    pub(crate) fn check_tools(&self, record: &CallRecord) -> Result<(), ApprovalError> {
+        let asker = record.asker();
+        if asker == self.tools_of.as_ref().unwrap_or(&record.agent) {
+            return Ok(());
+        }
+        Err(ApprovalError::AnotherAgent { key: record.key.clone(), agent: asker.clone() })
+    }
+
     /// Says that a session lives that is going to tell the outcome of a call that waits, for so long
     /// from now; `None`: not any more. Until then nobody else does.
     pub async fn attend(
@@ -577,9 +600,11 @@ impl Approvals {
         call: &ToolCall,
         by: Option<Arc<str>>,
     ) -> Result<Claimed, ApprovalError> {
-        if !self.call(cx, key).await?.is_like(call) {
+        let record = self.call(cx, key).await?;
+        if !record.is_like(call) {
             return Err(ApprovalError::ChangedArguments(key.into()));
         }
+        self.check_tools(&record)?;
         self.take(cx, key, self.decision(Answer { by, ..Answer::default() }, true)).await
     }
 
@@ -694,14 +719,7 @@ impl Approvals {
         cx: &InvocationContext,
         record: CallRecord,
     ) -> Result<CallRecord, ApprovalError> {
-        let now = (self.clock)();
-        let until = record.approval.as_ref().and_then(|approval| approval.expires_at);
-        if !record.is_waiting() || until.is_none_or(|until| until > now) {
-            return Ok(record);
-        }
-        let text = Outcome::Expired.fixed_text();
-        let detail = until.map(|until| format!("nobody decided until {until}"));
-        let ended = self.ended(Outcome::Expired, json!({ "error": text }), detail);
+        let Some(ended) = record.expired((self.clock)()) else { return Ok(record) };
         match self.decide(cx, &record.key, &ended, None).await {
             Ok(record) => {
                 self.witness(cx, &record).await;

@@ -55,6 +55,7 @@ pub fn run(arguments: ApprovalsArguments) -> Result<(), Failure> {
                 arguments,
                 answer,
                 tools,
+                agent,
                 policy,
                 books,
                 memory,
@@ -62,7 +63,7 @@ pub fn run(arguments: ApprovalsArguments) -> Result<(), Failure> {
             } => {
                 let equipment = Equipment::read(tools.as_deref(), named(&policy), &books)?;
                 equipment.remembers()?;
-                let desk = Desk::open(&common).await?;
+                let desk = Desk::open(&common).await?.with_tools_of(agent);
                 let (tools, memory) = desk.equip(equipment, memory.as_deref()).await?;
                 let mut decision = answered_by(by);
                 if let Some(text) = arguments {
@@ -75,10 +76,19 @@ pub fn run(arguments: ApprovalsArguments) -> Result<(), Failure> {
                     desk.approvals.approve(&desk.cx, &key, decision, &tools, memory).await;
                 print(&[approved.map_err(refused)?], common.json)
             }
-            ApprovalsCommand::Serve { listen, token_env, tools, policy, books, memory, common } => {
+            ApprovalsCommand::Serve {
+                listen,
+                token_env,
+                tools,
+                agent,
+                policy,
+                books,
+                memory,
+                common,
+            } => {
                 let equipment = Equipment::read(tools.as_deref(), named(&policy), &books)?;
                 equipment.remembers()?;
-                let desk = Desk::open(&common).await?;
+                let desk = Desk::open(&common).await?.with_tools_of(agent);
                 let (tools, memory) = desk.equip(equipment, memory.as_deref()).await?;
                 let Desk { approvals, cx, .. } = desk;
                 let desk = StoreDesk::new(approvals, tools, memory).context(cx);
@@ -135,6 +145,13 @@ impl Desk {
         let store = Store::open_existing(&common.store).await?;
         let approvals = Approvals::new(store.shared()).map_err(Failure::failed)?;
         Ok(Self { store, approvals, cx: InvocationContext::new().with_caller(caller) })
+    }
+
+    fn with_tools_of(mut self, agent: Option<String>) -> Self {
+        if let Some(agent) = agent {
+            self.approvals = self.approvals.with_tools_of(agent);
+        }
+        self
     }
 
     /// The tools, under their policy, and the memory that the sessions of the store have.

@@ -481,6 +481,10 @@ pub enum ApprovalsCommand {
         /// A JSON list of tools whose bodies are commands.
         #[arg(long, value_name = "FILE")]
         tools: Option<PathBuf>,
+        /// The agent whose tools these are: a call that another one asked for is refused. Default: the agent
+        /// of the session.
+        #[arg(long, value_name = "NAME")]
+        agent: Option<String>,
         /// The policy that the conversation had, which judges the call once more: a JSON file, or one in
         /// Cedar; `built-in` for the rules that come with the program.
         #[arg(long, value_name = "FILE")]
@@ -506,6 +510,10 @@ pub enum ApprovalsCommand {
         /// A JSON list of tools whose bodies are commands.
         #[arg(long, value_name = "FILE")]
         tools: Option<PathBuf>,
+        /// The agent whose tools these are: a call that another one asked for is refused. Default: the agent
+        /// of the session.
+        #[arg(long, value_name = "NAME")]
+        agent: Option<String>,
         /// The policy that the conversations had, which judges each call once more: a JSON file, or one
         /// in Cedar; `built-in` for the rules that come with the program.
         #[arg(long, value_name = "FILE")]

@@ -2,8 +2,10 @@
 
 use antiphon::{
     agent::{
-        AgentFinishReason, FuncTool, InMemorySessionStore, SessionStore, ToolContext, ToolRegistry,
-        approval::Answer, types::JsonObject,
+        AgentFinishReason, FuncTool, InMemory, InMemorySessionStore, SessionStore, ToolContext,
+        ToolExecutor, ToolRegistry,
+        approval::{Answer, ApprovalError, Approvals},
+        types::JsonObject,
     },
     session::*,
 };
@@ -83,6 +85,48 @@ async fn after_a_hand_off_a_call_runs_with_the_tools_of_who_asked_for_it() {
     let done = rig.session.approve(&key, Answer::new()).await.unwrap();
     assert_eq!(done.tool, "pay".into());
     assert_eq!((latch.calls().len(), other_latch.calls().len()), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_the_session_no_other_agents_tools_run_for_who_had_the_conversation() {
+    let (agent, store, latch) = asking();
+    let (tool, accountants) =
+        antiphon_testkit::LatchedTool::open("pay", antiphon_testkit::ToolPlan::Succeed);
+    let own = Arc::new(ToolRegistry::new());
+    own.must_register(tool);
+    let accountant: Agent = Agent::custom("accountant", |_cx, _responder, _runner| async move {
+        panic!("a speech model is in its place")
+    })
+    .voice(Voice::new("You are the accountant.").tools(ToolExecutor::new(own.clone(), None)))
+    .store(InMemorySessionStore::new())
+    .build();
+    let mut rig = linked(&agent, ask).await;
+    rig.turn(&agent, "Hello.", "Hi.").await;
+    rig.session.hand_off(&SessionAgent::of(&accountant).unwrap()).unwrap();
+    rig.until(|kind| matches!(kind, EventKind::HandedOff { .. })).await;
+    rig.commands().await;
+    rig.reply_to("r0", 1).words("r0", "Accounts.").audio("r0", 100).done("r0");
+    rig.speaker_catches_up().await;
+    let key = parks(&mut rig).await;
+    rig.session.stop();
+    rig.end().await;
+
+    let clerks = ToolRegistry::new();
+    let (tool, _) = antiphon_testkit::LatchedTool::open("pay", antiphon_testkit::ToolPlan::Panic);
+    clerks.must_register(tool);
+    let clerks = ToolExecutor::new(Arc::new(clerks), None);
+    let memory = Arc::new(InMemory::new());
+    let approvals = Approvals::new(store).unwrap();
+    for desk in [approvals.clone(), approvals.clone().with_tools_of("clerk")] {
+        let refused = desk.approve(&cx(), &key, Answer::new(), &clerks, memory.clone()).await;
+        let Err(ApprovalError::AnotherAgent { agent, .. }) = refused else { panic!("{refused:?}") };
+        assert_eq!(&*agent, "accountant");
+    }
+    assert!(approvals.call(&cx(), &key).await.unwrap().is_waiting(), "nobody took it");
+    let desk = approvals.with_tools_of("accountant");
+    let tools = ToolExecutor::new(own, None);
+    desk.approve(&cx(), &key, Answer::new(), &tools, memory).await.unwrap();
+    assert_eq!((accountants.calls().len(), latch.calls().len()), (1, 0));
 }
 
 #[tokio::test(start_paused = true)]

@@ -39,6 +39,13 @@ pub(super) struct Call {
     pub(super) restart: Option<Restart>,
 }
 
+impl Call {
+    /// The record of a call that was parked, and runs again.
+    pub(super) fn parked(&self) -> Option<&Arc<str>> {
+        self.restart.as_ref()?.parked.as_ref()
+    }
+}
+
 /// What is different about a call that runs again.
 #[derive(Default)]
 pub(super) struct Restart {

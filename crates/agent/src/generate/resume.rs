@@ -67,6 +67,11 @@ impl Run {
             let Some(key) = waiting_key(part) else { continue };
             match approvals.call(account.context(), key).await {
                 Ok(record) if record.is_waiting() => {
+                    let restart =
+                        |call: &Call| call.parked().is_some_and(|parked| **parked == *key);
+                    if round.calls.iter().any(restart) {
+                        approvals.check_tools(&record)?;
+                    }
                     let confirmed = record.approval.is_some_and(|approval| approval.confirmed);
                     // The caller was asked already, before the call waited for another person.
                     for restart in round.calls.iter_mut().filter_map(|it| it.restart.as_mut()) {

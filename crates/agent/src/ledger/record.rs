@@ -5,7 +5,7 @@ use std::sync::Arc;
 use antiphon_types::{JsonObject, ToolCall};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{canonical_hash, lease::Lease};
 use crate::{Caller, InvocationContext, Outcome, VerifiedLevel, tool::Effects};
@@ -242,12 +242,30 @@ impl CallRecord {
         matches!(self.state, CallState::Running { .. }) && !self.is_running(now)
     }
 
+    /// How it ended, where it waits at `now` and has done so for too long.
+    pub(crate) fn expired(&self, now: Timestamp) -> Option<CallState> {
+        let until = self.approval.as_ref().and_then(|approval| approval.expires_at)?;
+        (self.is_waiting() && until <= now).then(|| CallState::Ended {
+            at: now,
+            outcome: Outcome::Expired,
+            output: json!({ "error": Outcome::Expired.fixed_text() }),
+            detail: Some(format!("nobody decided until {until}")),
+        })
+    }
+
     /// The context of an approver as that of the caller in whose name the call is made.
     pub(crate) fn on_behalf(&self, cx: &InvocationContext) -> InvocationContext {
         let Some(CalledBy { id, scope, claims, verified }) = self.caller.clone() else {
             return cx.on_behalf_of(None, VerifiedLevel::default());
         };
         cx.on_behalf_of(Some(Caller { id, scope, claims }), VerifiedLevel(verified))
+    }
+
+    /// The agent that asked for it: the one whose session it is, or another that had the conversation
+    /// then.
+    pub fn asker(&self) -> &Arc<str> {
+        let speaker = self.approval.as_ref().and_then(|approval| approval.speaker.as_ref());
+        speaker.unwrap_or(&self.agent)
     }
 
     /// The key that the tool is given.

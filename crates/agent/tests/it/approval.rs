@@ -11,9 +11,10 @@ use antiphon_agent::{
     Admission, Agent, AgentFinishReason, AgentInit, AgentInput, AgentOutput, CallContext, Denial,
     Effects, Executed, FuncTool, InMemory, InMemorySessionStore, InterruptibleTool,
     InvocationContext, Invoke, Message, Messages, Outcome, Parking, Part, Prompt, PromptAgent,
-    Role, RunContext, SessionStore, ToolExecutor, ToolRegistry, ToolResume, TurnResult, Verdict,
+    Role, RunContext, RuntimeError, SessionStore, ToolExecutor, ToolRegistry, ToolResume,
+    TurnResult, Verdict,
     approval::{Answer, ApprovalError, Approvals},
-    ledger::{CallRecord, CallState, LEDGER, close_parked, parked_request},
+    ledger::{Approval, CallChange, CallRecord, CallState, LEDGER, close_parked, parked_request},
     tool::{interrupt, resume},
     types::{JsonObject, ToolCall},
 };
@@ -118,6 +119,16 @@ impl Rig {
             .with_invocation(context)
             .parking(Parking::new("Wait."));
         tools.run(admitted, run).await
+    }
+
+    /// What the record says of the approval.
+    async fn change(&self, call: &CallRecord, change: impl Fn(&mut Approval) + Sync) {
+        let write = |record: Option<&CallRecord>| -> Result<CallChange, RuntimeError> {
+            let mut record = record.unwrap().clone();
+            change(record.approval.as_mut().unwrap());
+            Ok(CallChange::Write(Box::new(record)))
+        };
+        self.store.call_ledger().unwrap().save_call(&cx(), &call.key, &write).await.unwrap();
     }
 
     async fn approve(&self, key: &str) -> Result<CallRecord, ApprovalError> {
@@ -527,6 +538,36 @@ async fn another_agent_does_not_resume_the_call() {
     assert!(text.contains("clerk"), "{text}");
     assert_eq!(rig.paid.count(), 0);
     rig.approve(&parked.key).await.unwrap();
+}
+
+#[tokio::test]
+async fn in_writing_a_call_that_nobody_decides_over_expires_though_nobody_looks() {
+    let rig = rig();
+    let parked = rig.parks(50).await;
+    rig.later(25);
+    let (agent, _) = in_writing(&rig, [ModelTurn::says("Nobody did.")]);
+    says(&agent, "And?").await;
+    let text = Outcome::Expired.fixed_text();
+    assert_eq!(rig.outputs().await, [json!({ "error": text })]);
+    let record = rig.store.call_ledger().unwrap().call(&cx(), &parked.key).await.unwrap();
+    assert_eq!(outcome(&record.unwrap()), Some(Outcome::Expired));
+}
+
+#[tokio::test]
+async fn in_writing_nobody_resumes_a_call_of_the_agent_that_had_the_conversation() {
+    let rig = rig();
+    let parked = rig.parks(50).await;
+    rig.change(&parked, |approval| approval.speaker = Some("accountant".into())).await;
+    let (clerk, _) = in_writing(&rig, []);
+    let input = restart(&rig.history().await);
+    let refused = clerk.run(&cx(), input, AgentInit::session("s")).await.unwrap();
+    let text = refused.error.unwrap().message;
+    assert!(text.contains("accountant"), "{text}");
+    let refused = rig.approve(&parked.key).await.unwrap_err();
+    assert!(matches!(refused, ApprovalError::AnotherAgent { .. }), "{refused:?}");
+    assert_eq!(rig.paid.count(), 0);
+    // To refuse it nobody's tools are needed.
+    rig.approvals.deny(&cx(), &parked.key, Answer::new()).await.unwrap();
 }
 
 #[derive(Clone, Copy, Debug)]
