@@ -13,6 +13,9 @@ use crate::{
     registry::Registered,
 };
 
+/// What a model is told beside of a call that was cut off.
+const MAY_HAVE_HAPPENED: &str = "; it had begun, and may have taken effect";
+
 /// What came of an attempt to begin a call.
 #[allow(clippy::large_enum_variant)] // one a call, and moved twice
 pub(super) enum Begun {
@@ -79,7 +82,7 @@ impl ToolExecutor {
 
 /// Records how a call ended, or that it waits. `cut`: its tool did not end by itself.
 pub(super) async fn recorded(
-    executed: Executed,
+    mut executed: Executed,
     entry: Option<Entry>,
     parking: Option<Parking>,
     confirmed: bool,
@@ -87,6 +90,12 @@ pub(super) async fn recorded(
 ) -> Executed {
     let Some(entry) = entry else { return executed };
     let (Some(question), Some(parking)) = (&executed.interrupt, parking) else {
+        if entry.is_open(&executed)
+            && let Some(Value::String(error)) = executed.response.response.get_mut("error")
+        {
+            error.push_str(MAY_HAVE_HAPPENED);
+            executed.output = Value::Object(executed.response.response.clone());
+        }
         entry.end(&executed, cut).await;
         return executed;
     };

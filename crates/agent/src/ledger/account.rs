@@ -527,25 +527,41 @@ impl Entry {
         }
     }
 
+    /// Whether it is not known what came of the call that ended so: its tool, which changes something, had
+    /// begun and came to no end.
+    pub(crate) fn is_open(&self, executed: &Executed) -> bool {
+        let cut_off = matches!(executed.outcome, Outcome::TimedOut | Outcome::Cancelled);
+        let changes = self.record.effects != Effects::ReadOnly;
+        self.phase == Phase::Running && cut_off && changes && !executed.not_done
+    }
+
     /// The call has its outcome. `cut`: its tool did not end by itself.
     pub(crate) async fn end(mut self, executed: &Executed, cut: bool) {
-        let ran = self.phase == Phase::Running;
         if cut && executed.outcome == Outcome::Cancelled && self.record.approval.is_some() {
             // The conversation does not hold it: it is told as what it is, not known.
             return;
         }
+        let open = self.is_open(executed);
         self.phase = Phase::Over;
         let (account, key) = (self.account.clone(), self.record.key.clone());
         self.settle_earlier(executed.outcome == Outcome::Success);
+        if open {
+            // The conversation goes on; what the tool came to do before is not known.
+            account.put_unknown(vec![self.record.clone()]);
+        }
+        if open && self.record.approval.is_none() {
+            // Nor is it for whoever goes on with the conversation later, who is told so.
+            if let Err(error) = account.save(&key, &Change::Abandon).await {
+                let call = &*key;
+                tracing::warn!(call, %error, "that a tool call was cut off is recorded by its lease");
+            }
+            return;
+        }
         if executed.interrupt.is_some() {
             // The conversation holds it, as a request that waits.
             return account.write_behind(key, Change::Remove);
         }
         let (outcome, output) = (executed.outcome, executed.output.clone());
-        if ran && matches!(outcome, Outcome::TimedOut | Outcome::Cancelled) {
-            // The conversation goes on; what the tool came to do before is not known.
-            account.put_unknown(vec![self.record.clone()]);
-        }
         let detail = executed.detail.clone();
         let change = Change::End(CallState::Ended { at: account.now(), outcome, output, detail });
         let (tool, reference) = (self.record.tool.clone(), self.record.call_id.clone());

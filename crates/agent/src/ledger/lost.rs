@@ -9,16 +9,16 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::{
-    CallLedger, CallRecord, CallState, LEDGER, in_order,
+    CallChange, CallLedger, CallRecord, CallState, LEDGER, in_order,
     tail::{close_parked, tells_outcome},
 };
 use crate::{
     InvocationContext, Message, Messages, Part, Role, RuntimeError, state::SessionSnapshot,
-    store::SessionStore,
+    store::SessionStore, tool::Effects,
 };
 
 /// What a model is told of a call whose outcome is not known.
-const UNKNOWN: &str = "The outcome of this call is not known: its process ended while the tool ran. \
+const UNKNOWN: &str = "The outcome of this call is not known: it was cut off while the tool ran. \
                        It may have taken effect. Do not take it for done, nor for not done.";
 /// Snapshots that are looked at to find out whether a call belongs to a conversation.
 const MAX_LINEAGE: usize = 100_000;
@@ -58,6 +58,7 @@ impl Lost {
         let told = told_of(messages);
         let mut line = Line::new(store, cx, tip, messages.len());
         for record in open {
+            let record = expired_if_due(ledger, cx, record, now).await?;
             if record.is_waiting() || record.is_running(now) {
                 // Somebody has yet to decide, or is at work on it.
                 if record.approval.is_some() && line.concerns(&record).await? {
@@ -71,7 +72,7 @@ impl Lost {
                 Some(_) => lost.told.push(record.key),
                 None if line.concerns(&record).await? => {
                     let after = line.messages_before(&record).await?;
-                    match is_told(&record, messages, after) {
+                    match !is_open(&record, now) && is_told(&record, messages, after) {
                         true => lost.told.push(record.key),
                         false => lost.calls.push(record),
                     }
@@ -80,7 +81,8 @@ impl Lost {
             }
         }
         let calls = lost.calls.len();
-        lost.unknown = lost.newly_unknown().cloned().collect();
+        let unknown = lost.newly_unknown().filter(|call| call.followed_by.is_none());
+        lost.unknown = unknown.cloned().collect();
         if calls > 0 {
             let unknown = lost.unknown.len();
             tracing::warn!(
@@ -173,6 +175,30 @@ enum Told {
 fn told_of(messages: &Messages) -> HashMap<Arc<str>, Told> {
     let tools = messages.iter().filter(|message| message.role == Role::Tool);
     tools.flat_map(|message| outcomes(message)).collect()
+}
+
+/// A call that waited for too long is over, unless a session lives that says so.
+async fn expired_if_due(
+    ledger: &dyn CallLedger,
+    cx: &InvocationContext,
+    record: CallRecord,
+    now: Timestamp,
+) -> Result<CallRecord, RuntimeError> {
+    let Some(ended) = record.expired(now) else { return Ok(record) };
+    let attended = record.approval.as_ref().and_then(|approval| approval.attended_until);
+    if attended.is_some_and(|until| until > now) {
+        return Ok(record);
+    }
+    let update = |record: Option<&CallRecord>| {
+        Ok(match record {
+            // Else somebody decided in this moment.
+            Some(record) if record.is_waiting() => {
+                CallChange::Write(Box::new(CallRecord { state: ended.clone(), ..record.clone() }))
+            }
+            _ => CallChange::Keep,
+        })
+    };
+    Ok(ledger.save_call(cx, &record.key, &update).await?.unwrap_or(record))
 }
 
 /// The calls of whose outcomes a message tells.
@@ -291,6 +317,13 @@ impl<'a> Line<'a> {
         self.next = row.parent_id;
         Ok(true)
     }
+}
+
+/// Whether what came of the call is still not known. What the conversation has for an output of it then
+/// says that it was cut off: that is no outcome.
+fn is_open(record: &CallRecord, now: Timestamp) -> bool {
+    let changes = record.effects != Effects::ReadOnly;
+    record.is_lost(now) && changes && record.followed_by.is_none()
 }
 
 /// Whether a conversation holds an output of the call after so many messages; of one that waited for

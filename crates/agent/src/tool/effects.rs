@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 /// What a call of a tool changes, and so what becomes of one whose outcome is not known: its process
-/// ended while it ran, or, until its invocation ends, it was cancelled or timed out while it ran.
+/// ended while it ran, or it was cancelled or timed out while it ran and the tool did not say that
+/// [nothing was done](crate::ToolError::not_done).
 ///
 /// The [ledger](crate::ledger) records a call before it runs and its outcome after, where the agent
 /// has a store that keeps one.

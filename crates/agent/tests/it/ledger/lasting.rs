@@ -1,8 +1,8 @@
 //! What holds beyond one turn, one invocation, and one process at a time.
 
 use antiphon_agent::{
-    Admission, CallContext, Executed, InMemory, Invoke, Outcome, RunContext, SessionSnapshot,
-    SnapshotStatus, ToolResume, TurnResult, approval::Approvals,
+    Admission, CallContext, Executed, InMemory, Invoke, Outcome, Part, Role, RunContext,
+    SessionSnapshot, SnapshotStatus, ToolResume, TurnResult, approval::Approvals,
 };
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -206,6 +206,69 @@ async fn a_call_that_timed_out_is_as_unknown_for_as_long_as_the_invocation() {
     let seen = seen.lock().unwrap();
     assert_eq!(seen[0].0, key);
     assert!(seen[1].0 != key);
+}
+
+#[tokio::test]
+async fn a_call_that_was_cut_off_is_unknown_to_whoever_goes_on_until_one_in_its_place_succeeds() {
+    let turns = [ModelTurn::says("I do not know."), calls("c2", 9), ModelTurn::says("Paid.")];
+    let turns = turns.into_iter().chain([calls("c3", 9), ModelTurn::says("Paid again.")]);
+    let rig = rig(Effects::Idempotent, turns);
+    let (tools, began, _) = slow(Effects::Idempotent);
+    let invocation = rig.agent.open(&cx(), AgentInit::session("s")).await.unwrap();
+    let turn = invocation.begin_turn().unwrap();
+    let cancelled = CancellationToken::new();
+    let runs = run(&invocation, &turn, &tools, "c1", cancelled.clone());
+    let hangs_up = async {
+        began.notified().await;
+        let key = rig.open().await[0].key.clone();
+        cancelled.cancel();
+        key.to_string()
+    };
+    let (done, key) = tokio::join!(runs, hangs_up);
+    let text = done.output["error"].as_str().unwrap();
+    assert!(text.contains("cancelled") && text.contains("may have taken effect"), "{text}");
+    // The turn holds the call, as any other.
+    let (name, id) = ("pay", Some(Arc::from("c1")));
+    turn.append(Message::user("Pay."));
+    let asked = Part::tool_request(name, id.clone(), json!({ "amount": 9 }));
+    turn.append(Message::new(Role::Model, vec![asked]));
+    turn.append(Message::new(Role::Tool, vec![Part::tool_response(name, id, done.output)]));
+    turn.seal(Ok(TurnResult::default())).write().await;
+    invocation.finish(Ok(Default::default())).await;
+
+    rig.say("Did it work?").await;
+    assert_eq!(notes(&rig.shown()), [(key.clone(), "unknown".to_owned())]);
+    rig.settled().await;
+    rig.say("Do it again.").await;
+    assert_eq!(notes(&rig.shown()).len(), 1, "told once");
+    rig.say("Once more.").await;
+    let seen = rig.seen.lock().unwrap();
+    assert_eq!(*seen[0].0, *key, "the same thing is done once");
+    assert!(*seen[1].0 != *key, "it succeeded: this is another");
+}
+
+#[tokio::test]
+async fn a_call_that_only_read_is_not_unknown_when_it_was_cut_off() {
+    let rig = rig(Effects::ReadOnly, [ModelTurn::says("One.")]);
+    let (tools, began, _) = slow(Effects::ReadOnly);
+    let invocation = rig.agent.open(&cx(), AgentInit::session("s")).await.unwrap();
+    let turn = invocation.begin_turn().unwrap();
+    let cancelled = CancellationToken::new();
+    let runs = run(&invocation, &turn, &tools, "c1", cancelled.clone());
+    let cancel = async {
+        began.notified().await;
+        cancelled.cancel();
+    };
+    let (done, ()) = tokio::join!(runs, cancel);
+    assert_eq!(done.output, json!({ "error": "the tool call was cancelled" }));
+    let (name, id) = ("pay", Some(Arc::from("c1")));
+    let asked = Part::tool_request(name, id.clone(), json!({ "amount": 9 }));
+    turn.append(Message::new(Role::Model, vec![asked]));
+    turn.append(Message::new(Role::Tool, vec![Part::tool_response(name, id, done.output)]));
+    turn.seal(Ok(TurnResult::default())).write().await;
+    invocation.finish(Ok(Default::default())).await;
+    rig.say("And?").await;
+    assert_eq!(notes(&rig.shown()), []);
 }
 
 #[tokio::test]
