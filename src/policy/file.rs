@@ -58,6 +58,7 @@ pub struct PolicyFile {
     redactions: Vec<Redaction>,
     durable: Vec<String>,
     patterns: Vec<ToolPattern>,
+    asks: bool,
     /// Not yet checked against the tools.
     #[cfg(feature = "cedar")]
     cedar: Vec<super::CedarPolicies>,
@@ -74,7 +75,8 @@ impl PolicyFile {
         #[cfg(feature = "cedar")]
         if path.extension().is_some_and(|extension| extension == "cedar") {
             let cedar = super::CedarPolicies::new("cedar").file(path)?;
-            return Ok(Self { cedar: vec![cedar], ..Self::empty() });
+            let asks = cedar.asks();
+            return Ok(Self { cedar: vec![cedar], asks, ..Self::empty() });
         }
         Self::from_json(&JsonFile::read(path)?)
     }
@@ -115,6 +117,12 @@ impl PolicyFile {
         &self.limits
     }
 
+    /// Whether it has a person decide over calls: they wait in the store of the conversation, which there
+    /// has to be, and are refused without one.
+    pub fn asks(&self) -> bool {
+        self.asks
+    }
+
     fn empty() -> Self {
         Self {
             policies: Vec::new(),
@@ -122,6 +130,7 @@ impl PolicyFile {
             redactions: Vec::new(),
             durable: Vec::new(),
             patterns: Vec::new(),
+            asks: false,
             #[cfg(feature = "cedar")]
             cedar: Vec::new(),
         }
@@ -176,6 +185,7 @@ impl PolicyFile {
         if file.parse::<Top<'_>>().is_ok_and(|top| top.is_rules()) {
             let rules = RulePolicy::from_json(file)?;
             this.patterns.extend(rules.patterns().cloned());
+            this.asks = rules.asks();
             this.policies.push(Arc::new(rules));
             return Ok(this);
         }
@@ -237,6 +247,7 @@ impl PolicyFile {
             for name in files {
                 cedar = cedar.file(folder.join(name))?;
             }
+            self.asks |= cedar.asks();
             self.cedar.push(cedar);
             Ok(Some(id))
         }
@@ -285,6 +296,7 @@ impl PolicyFile {
             "ask_above" => {
                 let AskEntry { tools, amount, above, .. } = file.parse_piece(piece)?;
                 self.note(&tools);
+                self.asks = true;
                 let field = amount.field().map_err(|reason| file.error_at(piece, reason))?;
                 let above = field
                     .parse(&above)
@@ -294,6 +306,7 @@ impl PolicyFile {
             "rules" => {
                 let rules = RulePolicy::from_piece(file, piece)?;
                 self.patterns.extend(rules.patterns().cloned());
+                self.asks |= rules.asks();
                 Arc::new(rules)
             }
             other => return Err(file.error_at(piece, format!("no kind of policy is {other:?}"))),

@@ -80,6 +80,11 @@ impl RulePolicy {
         self.rules.iter().map(|rule| &rule.tool)
     }
 
+    /// Whether a rule of it has a person decide.
+    pub(super) fn asks(&self) -> bool {
+        self.rules.iter().any(|rule| matches!(rule.action, Action::Ask { .. }))
+    }
+
     pub(super) fn from_json(file: &JsonFile) -> Result<Self, FileError> {
         file.parse::<UniqueKeys>()?;
         Self::from_document(file, file.parse()?)

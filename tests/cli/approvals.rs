@@ -111,6 +111,29 @@ pub fn goes_on(folder: TempDir) -> TempDir {
 }
 
 #[test]
+fn a_policy_that_asks_wants_a_store_that_calls_can_wait_in() {
+    let program = Program::talk().text("open the door").file("policy.json", POLICY);
+    let run = program.args(["--output", "none", "--policy", "policy.json"]).run();
+    assert_eq!(run.status, 2, "{}", run.stderr);
+    assert!(run.stderr.contains("policy.json") && run.stderr.contains("--store"), "{}", run.stderr);
+}
+
+#[test]
+fn a_call_of_another_agent_is_not_approved_with_these_tools() {
+    let run = talk().run().ok();
+    let key = key_of(run.one("approval_requested"));
+    let approve = |folder: TempDir, agent: &str| {
+        let arguments = [&["approve", &*key, "--agent", agent][..], &WITH_TOOLS].concat();
+        approvals(folder, &arguments)
+    };
+    let run = approve(run.folder, "accountant");
+    assert_eq!((run.status, opened(&run.folder)), (1, 0), "{}", run.stderr);
+    let agent = run.stderr.rsplit('"').nth(1).unwrap().to_owned();
+    let run = approve(run.folder, &agent).ok();
+    assert_eq!(opened(&run.folder), 1);
+}
+
+#[test]
 fn a_call_that_is_refused_does_not_run() {
     let run = talk().run().ok();
     let key = key_of(run.one("approval_requested"));

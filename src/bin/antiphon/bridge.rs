@@ -211,7 +211,8 @@ fn check(config: &BridgeConfig, text: &str) -> Result<(), Failure> {
         let result = if what == "tools" {
             load_tools(path).map(drop).map_err(|error| error.to_string())
         } else {
-            PolicyFile::load(path).map(drop).map_err(|error| error.to_string())
+            let policy = PolicyFile::load(path).map_err(|error| error.to_string());
+            policy.and_then(|policy| nobody_is_asked(&policy).map_err(str::to_owned))
         };
         let result = result.map_err(|why| placed(text, what, &why));
         tell(what, result.map(|()| path.display().to_string()));
@@ -224,6 +225,17 @@ fn check(config: &BridgeConfig, text: &str) -> Result<(), Failure> {
         tell("records", file.map(|_| name));
     }
     if wrong == 0 { Ok(()) } else { Err(Failure::Told) }
+}
+
+/// A call over which a person decides would wait for ever: a bridge keeps no store that it could wait in.
+fn nobody_is_asked(policy: &PolicyFile) -> Result<(), &'static str> {
+    match policy.asks() {
+        true => {
+            Err("a rule has a person decide over calls, and calls by telephone have no store in \
+                     which they could wait: deny them, or have the caller confirm them")
+        }
+        false => Ok(()),
+    }
 }
 
 fn known_provider(agent: &AgentConfig) -> Result<String, String> {
@@ -272,6 +284,7 @@ impl Agent {
                 PolicyFile::parse("built-in policy", BUILT_IN_POLICY).map_err(Failure::failed)?
             }
         };
+        nobody_is_asked(&policy).map_err(Failure::usage)?;
         let books =
             BookArguments { receipts: config.receipts.clone(), limits: config.limits.clone() };
         let definitions = definitions(&config, tools.as_ref())?;

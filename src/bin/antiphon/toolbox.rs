@@ -36,6 +36,18 @@ impl Equipment {
         }
     }
 
+    /// Whether calls over which a person decides have a place to wait in.
+    pub fn asks_only_with(&self, store: Option<&Path>) -> Result<(), Failure> {
+        match store.is_none() && self.policy.asks() {
+            true => Err(Failure::usage(format!(
+                "{}: a person is to decide over calls, which wait in the store of the conversation: \
+                 there is none without --store",
+                self.policy_name
+            ))),
+            false => Ok(()),
+        }
+    }
+
     /// Reads the files.
     pub fn read(
         tools: Option<&Path>,

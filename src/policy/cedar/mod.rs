@@ -98,6 +98,11 @@ impl CedarPolicies {
         &self.id
     }
 
+    /// Whether one of them has a person decide.
+    pub(crate) fn asks(&self) -> bool {
+        self.policies.iter().any(|source| source.policy.annotation("ask").is_some())
+    }
+
     /// Adds those of a file.
     ///
     /// # Errors

@@ -27,6 +27,9 @@ use crate::session::{
 
 /// Pieces of progress of one call, and of all, that may wait; tools wait then.
 const MAX_PROGRESS: usize = 16;
+/// Why a call is denied over which a person is to decide.
+const NOBODY_DECIDES: &str = "the policy has a person decide, and the session has no agent whose store \
+                              keeps account of calls that wait";
 
 /// What a task of a call ends with.
 pub(crate) enum Done {
@@ -290,6 +293,12 @@ impl CallTasks {
             }
             Done::Judged(ticket, admission) => {
                 let decision = match admission {
+                    // The model would tell the user that it waits, and nobody could ever decide.
+                    Admission::Run(admitted)
+                        if self.desk.is_none() && admitted.asks().is_some() =>
+                    {
+                        Decision::Refused(admitted.withdraw(Outcome::Denied, NOBODY_DECIDES))
+                    }
                     Admission::Run(admitted) => {
                         let call = admitted.call().clone();
                         let manner = Manner {

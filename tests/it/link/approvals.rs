@@ -269,3 +269,20 @@ async fn without_an_agent_nothing_is_approved() {
     let error = rig.session.approve("key", Answer::new()).await.unwrap_err();
     assert!(matches!(error, ApprovalError::Unsupported), "{error:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn where_no_call_can_wait_the_policys_question_is_a_refusal() {
+    let (tool, latch) = LatchedTool::open("pay", ToolPlan::Succeed);
+    let registry = ToolRegistry::new();
+    registry.must_register(tool);
+    let asks = policy(|_| Verdict::Ask { reason: "money".into() });
+    let setup = Setup::new().build(|builder| builder.registry(Arc::new(registry)).authorize(asks));
+    let mut rig = setup.start().await;
+    rig.user_says("u1", "Pay.").calls_tool("r1", "c1", "pay", r#"{"amount": 5}"#);
+    let events = rig.until(|kind| matches!(kind, EventKind::ToolDenied { .. })).await;
+    let Some(EventKind::ToolDenied { reason, .. }) = events.last() else { panic!() };
+    assert!(reason.contains("keeps account of calls that wait"), "{reason}");
+    // The model promises nothing.
+    assert_eq!(rig.outputs().await[0].response["error"], Outcome::Denied.fixed_text());
+    assert!(latch.calls().is_empty());
+}

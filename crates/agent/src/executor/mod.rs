@@ -178,6 +178,11 @@ impl AdmittedCall {
         self.registered.tool.on_interruption()
     }
 
+    /// Why the policy has a person decide over the call, where it does: it waits then, where it can.
+    pub fn asks(&self) -> Option<&str> {
+        self.asks.as_deref()
+    }
+
     /// Gives the call up before it ran, for example because the reply that held it was
     /// interrupted. The result is the call's one output.
     pub fn withdraw(self, outcome: Outcome, reason: impl Into<String>) -> Refused {

@@ -208,6 +208,7 @@ impl Plan {
             arguments.policy.as_deref(),
             &arguments.books,
         )?;
+        equipment.asks_only_with(arguments.store.as_deref())?;
         Ok(Self {
             caller: arguments.who.caller(),
             items,
