@@ -19,7 +19,8 @@ mod turns;
 use std::sync::Arc;
 
 use antiphon_agent::{
-    AgentInit, AgentStateManagement, Authorizer, Invocation, Invoke, RuntimeError, Voice,
+    AgentInit, AgentStateManagement, Authorizer, Invocation, InvocationContext, Invoke,
+    RuntimeError, Voice,
 };
 use antiphon_live::{Capabilities, HistoryItem, LiveConfig};
 use async_trait::async_trait;
@@ -39,6 +40,9 @@ use crate::session::{
 };
 
 pub use self::turns::VOICE;
+
+/// Work that was lost one after the other, at most, before what a session goes on from.
+const MAX_LOST_WORK: usize = 64;
 
 /// An agent in a session.
 struct AgentLink {
@@ -66,6 +70,33 @@ impl AgentLink {
                 client(chunk);
             }
         });
+    }
+
+    /// Opens the invocation. By its session it goes on from the newest snapshot that it can go on from:
+    /// work that was left in the background and lost with its process, or stopped, has no state, and what
+    /// its calls did is told all the same. The second: the newest snapshot, where it is of such work.
+    async fn open_last(
+        &self,
+        caller: &InvocationContext,
+        init: AgentInit,
+    ) -> Result<(Invocation, Option<Arc<str>>), RuntimeError> {
+        let by_session = init.snapshot_id.is_none();
+        let (mut init, mut lost) = (init, None);
+        for _ in 0..MAX_LOST_WORK {
+            match self.agent.open(caller, init).await {
+                Err(RuntimeError::WorkLost { snapshot_id, parent_id: Some(parent), .. })
+                    if by_session =>
+                {
+                    tracing::warn!(%snapshot_id, "work in the background was lost");
+                    lost.get_or_insert(snapshot_id);
+                    init = AgentInit::snapshot(parent);
+                }
+                opened => return Ok((opened?, lost)),
+            }
+        }
+        Err(RuntimeError::FailedPrecondition(format!(
+            "the last {MAX_LOST_WORK} snapshots of the session are of work that was lost"
+        )))
     }
 
     async fn summary_of(&self, left_out: &[HistoryItem]) -> Option<Result<String, ResumeNote>> {
@@ -118,7 +149,7 @@ impl Link for AgentLink {
             (None, Some(snapshot)) => AgentInit::snapshot(snapshot.clone()),
             (_, None) => AgentInit::session(session_id),
         };
-        let invocation = self.agent.open(&caller, init).await?;
+        let (invocation, lost_work) = self.open_last(&caller, init).await?;
         let Some(voice) = self.voice() else {
             return Err(RuntimeError::FailedPrecondition("the agent cannot speak any more".into()));
         };
@@ -131,6 +162,7 @@ impl Link for AgentLink {
         let told = told(&session.messages(), self.settings.history);
         let conversation = AgentConversation {
             from: invocation.snapshot_id(),
+            lost_work,
             summary: self.summary_of(&told.left_out).await,
             told,
             invocation,
@@ -150,6 +182,8 @@ struct AgentConversation {
     summary: Option<Result<String, ResumeNote>>,
     /// The snapshot that it goes on from.
     from: Option<Arc<str>>,
+    /// The newest one, where that is of work that was lost.
+    lost_work: Option<Arc<str>>,
     tip: Tip,
     settings: LinkSettings,
 }
@@ -189,6 +223,7 @@ impl Conversation for AgentConversation {
             items: items as u64,
             left_out,
             unknown_calls: unknown_calls.into_iter().map(|call| call.call_id).collect(),
+            lost_work: self.lost_work.clone(),
             note,
         };
         Some(Seed { history, told })

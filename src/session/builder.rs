@@ -46,6 +46,8 @@ pub struct SessionBuilder {
     output_guard: Option<OutputGuard>,
     input_guard: Option<InputGuard>,
     session_id: Option<Arc<str>>,
+    /// The session is one of an agent that is to be linked.
+    resumes: bool,
     caller: Option<Caller>,
     team: Team,
     agent: Option<MakeLink>,
@@ -73,6 +75,7 @@ impl SessionBuilder {
             output_guard: None,
             input_guard: None,
             session_id: None,
+            resumes: false,
             caller: None,
             team: Team::default(),
             agent: None,
@@ -222,7 +225,8 @@ impl SessionBuilder {
     /// Continues this session of the agent that is linked from its latest snapshot; a session without
     /// snapshots begins. The model is told the conversation so far, within [`SessionBuilder::history`],
     /// and [`EventKind::SessionResumed`](super::EventKind::SessionResumed) tells how much of it.
-    pub fn resume(self, session_id: impl Into<Arc<str>>) -> Self {
+    pub fn resume(mut self, session_id: impl Into<Arc<str>>) -> Self {
+        self.resumes = true;
         self.session_id(session_id)
     }
 
@@ -312,6 +316,10 @@ impl SessionBuilder {
                 let brought = link.bring(self.policy.take())?;
                 self.take_in(brought)?;
                 self.link = Some(link);
+            }
+            None if self.resumes => {
+                let what = "a session is resumed by its agent: link one";
+                return Err(StartError::InvalidConfig(what.into()));
             }
             None if self.linked.snapshot_id.is_some() => {
                 let what = "a snapshot is resumed by its agent: link one";

@@ -364,6 +364,7 @@ mod tests {
                 items: 12,
                 left_out: 3,
                 unknown_calls: vec!["c0".into()],
+                lost_work: Some("left".into()),
                 note: Some(ResumeNote::SummaryTimedOut),
             }),
             EventKind::SessionResumed(_) => EventKind::TurnCommitted {

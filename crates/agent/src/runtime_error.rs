@@ -42,6 +42,17 @@ pub enum RuntimeError {
     /// Things are not as the call needs them.
     #[error("{0}")]
     FailedPrecondition(String),
+    /// The snapshot stands for work that was lost with its process, or stopped, and has no state to go on
+    /// from.
+    #[error("{message}")]
+    WorkLost {
+        /// The snapshot.
+        snapshot_id: Arc<str>,
+        /// The one before it, from which the conversation can go on.
+        parent_id: Option<Arc<str>>,
+        /// What can be done, in words.
+        message: String,
+    },
     /// The run reached a bound that its caller had set, such as a number of rounds of tools.
     #[error("{0}")]
     LimitReached(String),
@@ -85,6 +96,7 @@ impl RuntimeError {
             Self::SessionStoreNotConfigured(_)
             | Self::NotAbortable(_)
             | Self::Completed
+            | Self::WorkLost { .. }
             | Self::FailedPrecondition(_) => Status::FailedPrecondition,
             Self::SessionIdRequired | Self::InvalidArgument(_) => Status::InvalidArgument,
             Self::Cancelled(_) => Status::Cancelled,

@@ -17,9 +17,15 @@ pub struct ResumedFrom {
     pub items: u64,
     /// How many earlier ones it was not told.
     pub left_out: u64,
-    /// The ids of calls of which nobody knows how they ended: their process was killed while they ran.
+    /// The ids of calls of which nobody knows how they ended: their process was killed while they ran, or
+    /// they were cut off by a time-out or by hanging up.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unknown_calls: Vec<Arc<str>>,
+    /// The snapshot of work that was left in the background and lost with its process, or stopped without
+    /// anything to go on from: the session goes on from before it. The calls of that work which may have
+    /// happened are told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost_work: Option<Arc<str>>,
     /// Why it was not told of those in short, where it should have been.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<ResumeNote>,

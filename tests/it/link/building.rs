@@ -71,8 +71,14 @@ fn what_cannot_be_linked_is_refused() {
     let reason = refusal(Setup::new().builder.agent(&shared));
     assert!(reason.contains("no store"), "{reason}");
 
-    let reason = refusal(Setup::new().builder.resume_snapshot("s-1"));
-    assert!(reason.contains("link one"), "{reason}");
+    for builder in [
+        Setup::new().builder.resume_snapshot("s-1"),
+        Setup::new().builder.resume("s"),
+        Setup::new().builder.on_hangup(OnHangup::Detach),
+    ] {
+        let reason = refusal(builder);
+        assert!(reason.contains("link one"), "{reason}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,7 +2,7 @@
 
 use antiphon::{
     agent::{
-        AgentFinishReason, FuncTool, InMemorySessionStore, RuntimeLimits, SnapshotStatus,
+        AgentFinishReason, Effects, FuncTool, InMemorySessionStore, RuntimeLimits, SnapshotStatus,
         ToolRegistry,
     },
     live::ReplyOutcome,
@@ -288,6 +288,45 @@ fn a_store_that_tells_nobody_of_changes_is_refused_when_the_session_is_built() {
 }
 
 /// A process that dies while it works for a caller who hung up: another one sees that it is gone.
+#[tokio::test(start_paused = true)]
+async fn a_tool_that_was_cut_off_by_hanging_up_is_unknown_and_keeps_its_key() {
+    let permits = Arc::new(Semaphore::new(0));
+    let keys: Arc<std::sync::Mutex<Vec<Arc<str>>>> = Arc::default();
+    let (waits, noted) = (permits.clone(), keys.clone());
+    let tool = FuncTool::new("pay", "Pays.", json!({ "type": "object" }), move |cx, args| {
+        let (permits, keys) = (waits.clone(), noted.clone());
+        async move {
+            keys.lock().unwrap().push(cx.idempotency_key.clone());
+            permits.acquire().await.unwrap().forget();
+            Ok(args)
+        }
+    });
+    let registry = ToolRegistry::new();
+    registry.must_register(tool.effects(Effects::Idempotent));
+    let agent = speaking(Arc::new(InMemorySessionStore::new()), Arc::new(registry));
+    let mut rig = linked(&agent, |builder| builder.resume("s")).await;
+    rig.user_says("u1", "Pay five.").calls_tool("r1", "c1", "pay", r#"{"amount": 5}"#);
+    rig.until(|kind| matches!(kind, EventKind::ToolCall { .. })).await;
+    rig.settle().await;
+    rig.session.stop();
+    rig.end().await;
+
+    let mut rig = linked(&agent, |builder| builder.resume("s")).await;
+    let history = json!(rig.provider.requests()[0].history).to_string();
+    assert!(history.contains("outcome of this call is not known"), "{history}");
+    let events = rig.now().await;
+    let unknown = events.iter().find_map(|kind| match kind {
+        EventKind::SessionResumed(resumed) => Some(resumed.unknown_calls.clone()),
+        _ => None,
+    });
+    assert_eq!(unknown.unwrap(), [Arc::from("c1")]);
+    permits.add_permits(1);
+    rig.user_says("u2", "Again.").calls_tool("r2", "c2", "pay", r#"{"amount": 5}"#);
+    assert_eq!(rig.outputs().await[0].response["amount"], 5);
+    let keys = keys.lock().unwrap();
+    assert_eq!((keys.len(), &keys[0]), (2, &keys[1]));
+}
+
 #[test]
 fn a_worker_that_dies_is_seen_as_expired() {
     let permits = Arc::new(Semaphore::new(0));
@@ -317,6 +356,65 @@ fn a_worker_that_dies_is_seen_as_expired() {
             .build();
     let row = runtime().block_on(async { later.get_snapshot(&cx(), id).await.unwrap() });
     assert_eq!(row.status(), SnapshotStatus::Expired);
+}
+
+/// What a session that goes on from `id`'s says of that, with `later` as its clock.
+async fn goes_on_without(later: &Agent, lost: &Arc<str>, before: &Arc<str>) {
+    let mut rig = linked(later, |builder| builder.resume("s")).await;
+    let events = rig.now().await;
+    let resumed = events.iter().find_map(|kind| match kind {
+        EventKind::SessionResumed(resumed) => Some(resumed),
+        _ => None,
+    });
+    let resumed = resumed.unwrap();
+    assert_eq!(resumed.snapshot_id.as_ref(), Some(before));
+    assert_eq!(resumed.lost_work.as_ref(), Some(lost));
+    assert_eq!(resumed.unknown_calls, [Arc::from("c1")]);
+    let history = json!(rig.provider.requests()[0].history).to_string();
+    assert!(history.contains("Good day.") && history.contains("is not known"), "{history}");
+    let next = rig.turn(later, "Are you there?", "I am.").await;
+    assert_eq!(next.parent_id.as_ref(), Some(before));
+    rig.session.stop();
+    rig.end().await;
+    // And that is what the session goes on from the next time.
+    let mut rig = linked(later, |builder| builder.resume("s")).await;
+    let after = rig.turn(later, "Still?", "Still.").await;
+    assert_eq!(after.parent_id, Some(next.snapshot_id));
+    // By its snapshot it is refused, as before.
+    let setup = Setup::new();
+    let setup = setup.build(|builder| builder.agent(later).resume_snapshot(lost.clone()));
+    let (session, _, config, idle, _) = setup.ready();
+    assert_eq!(session.start(config, idle).await.unwrap_err().status(), Status::FailedPrecondition);
+}
+
+#[test]
+fn a_session_goes_on_from_before_work_that_was_lost_with_its_process() {
+    let permits = Arc::new(Semaphore::new(0));
+    let store = Arc::new(InMemorySessionStore::new());
+    let agent = speaking(store.clone(), pay(&permits));
+    let runtime = || {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.enable_all().start_paused(true).build().unwrap()
+    };
+    let dies = runtime();
+    let (lost, before) = dies.block_on(async {
+        let mut rig = linked(&agent, |builder| builder.resume("s")).await;
+        let before = rig.turn(&agent, "Hello.", "Good day.").await.snapshot_id;
+        rig.session.stop();
+        rig.end().await;
+        let mut rig = at_work(&agent).await;
+        rig.session.stop();
+        (detached(&rig.until(is_detached).await), before)
+    });
+    drop(dies);
+    let voice = Voice::new("You are a clerk.");
+    let later: Agent =
+        Agent::custom("clerk", |_cx, _responder, runner| async move { Ok(runner.result()) })
+            .voice(voice)
+            .shared_store(store)
+            .clock(|| jiff::Timestamp::now() + jiff::SignedDuration::from_secs(3_600))
+            .build();
+    runtime().block_on(goes_on_without(&later, &lost, &before));
 }
 
 /// Tells of changes.

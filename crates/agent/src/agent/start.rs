@@ -176,18 +176,23 @@ impl<S: State> Definition<S> {
             (SnapshotStatus::Pending, _) if stale => {
                 format!("the worker of snapshot {id:?} is gone: abort it, then {before}")
             }
-            (SnapshotStatus::Pending, _) => {
-                format!("snapshot {id:?} is pending: wait until its work is done, or abort it")
-            }
             (SnapshotStatus::Aborting, _) if stale => {
                 format!("the worker of snapshot {id:?} is gone: {before}")
             }
-            (SnapshotStatus::Aborting, _) => {
-                format!("snapshot {id:?} is being aborted: try again once it has settled")
-            }
             (SnapshotStatus::Expired, _) => format!("snapshot {id:?} expired: {before}"),
+            (SnapshotStatus::Pending, _) => {
+                let wait = "wait until its work is done, or abort it";
+                let message = format!("snapshot {id:?} is pending: {wait}");
+                return Err(RuntimeError::FailedPrecondition(message));
+            }
+            (SnapshotStatus::Aborting, _) => {
+                let message =
+                    format!("snapshot {id:?} is being aborted: try again once it has settled");
+                return Err(RuntimeError::FailedPrecondition(message));
+            }
         };
-        Err(RuntimeError::FailedPrecondition(message))
+        let (snapshot_id, parent_id) = (id.clone(), row.parent_id.clone());
+        Err(RuntimeError::WorkLost { snapshot_id, parent_id, message })
     }
 }
 
