@@ -8,7 +8,10 @@ use antiphon_agent::{
 };
 use tokio::sync::mpsc;
 
-use super::journal::{Tip, lost};
+use super::{
+    handles::{Handles, Kept},
+    journal::{Tip, lost},
+};
 use crate::session::journal::{Committed, Told};
 
 /// Why work that a caller left behind is not told as committed.
@@ -18,6 +21,9 @@ const UNSETTLED: &str = "the end of the work could not be written";
 pub(super) enum Work {
     /// A turn ended.
     Turn(Box<Pending>),
+    /// By which the conversation can be gone on with from the end of this turn, which was handed over
+    /// before.
+    Handle { turn: u64, handle: Kept },
     /// The caller hung up in this turn, and the work goes on.
     HangUp { turn: u64 },
 }
@@ -29,6 +35,8 @@ pub(super) struct Pending {
     /// Why it failed, or was stopped.
     pub(super) error: Option<RuntimeError>,
     pub(super) sealed: SealedTurn,
+    /// By which the conversation can be gone on with from its end.
+    pub(super) handle: Option<Kept>,
 }
 
 /// See the head of this module.
@@ -36,6 +44,8 @@ pub(super) struct Keeper {
     pub(super) invocation: Arc<Invocation>,
     pub(super) tip: Tip,
     pub(super) told: mpsc::Sender<Told>,
+    /// Where handles are kept for later runs.
+    pub(super) handles: Option<Arc<Handles>>,
 }
 
 /// Work in the background.
@@ -52,6 +62,8 @@ impl Keeper {
     pub(super) async fn run(self, mut work: mpsc::Receiver<Work>) {
         let mut behind = None;
         let mut stopped = false;
+        // The turn whose snapshot is the newest.
+        let mut newest = None;
         loop {
             let next = tokio::select! {
                 biased;
@@ -65,7 +77,15 @@ impl Keeper {
             };
             match next {
                 None => break,
-                Some(Work::Turn(pending)) => self.turn(*pending, &mut behind).await,
+                Some(Work::Turn(pending)) => {
+                    let turn = pending.turn;
+                    newest = self.turn(*pending, &mut behind).await.then_some(turn);
+                }
+                Some(Work::Handle { turn, handle }) => {
+                    if newest == Some(turn) {
+                        self.keep(&handle).await;
+                    }
+                }
                 Some(Work::HangUp { turn }) if behind.is_none() => {
                     behind = self.hang_up(turn).await;
                 }
@@ -77,8 +97,9 @@ impl Keeper {
         }
     }
 
-    async fn turn(&self, pending: Pending, behind: &mut Option<Behind>) {
-        let Pending { turn, reason, error, sealed } = pending;
+    /// Whether the turn is in a snapshot of its own now.
+    async fn turn(&self, pending: Pending, behind: &mut Option<Behind>) -> bool {
+        let Pending { turn, reason, error, sealed, handle } = pending;
         let Settled { mut end, error: mut unwritten, .. } = sealed.settle().await;
         if let (None, None, Some(behind)) = (&end.snapshot_id, &unwritten, behind) {
             // Its place is the row that stands for all that is left behind.
@@ -87,7 +108,7 @@ impl Keeper {
                 None => Ok(Some(reason)),
                 Some(error) => Err(error),
             };
-            return;
+            return false;
         }
         if end.snapshot_id.is_none() && unwritten.is_none() {
             // It ended while the work was to be left behind, and that failed: nothing stands for it.
@@ -113,7 +134,19 @@ impl Keeper {
                 ends_session: false,
             },
         };
+        let written = committed.snapshot_id.is_some();
         let _ = self.told.send(Told::Committed(committed)).await;
+        if let Some(handle) = handle.filter(|_| written) {
+            self.keep(&handle).await;
+        }
+        written
+    }
+
+    /// Keeps a handle for a run that goes on from the newest snapshot.
+    async fn keep(&self, handle: &Kept) {
+        if let (Some(handles), Some(tip)) = (&self.handles, self.tip.id()) {
+            handles.keep(&tip, handle).await;
+        }
     }
 
     /// A snapshot of all that was said so far. Errs where a turn is open, whose snapshot will have it.

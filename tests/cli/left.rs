@@ -59,3 +59,25 @@ fn its_snapshot_is_shown_as_expired_within_the_configured_time() {
         folder = run.folder;
     }
 }
+
+#[test]
+fn a_conversation_that_was_killed_in_the_tool_of_its_first_turn_is_gone_on_with() {
+    let arguments = ["talk", "--events", "json", "--output", "none", "--text", "bake a cake"];
+    let kept = ["--store", "turns.db", "--tools", "tools.json"];
+    let mut running = Program::new(arguments).args(kept).file("tools.json", SLOW).spawn();
+    let session = running.event("session_started")["session_id"].as_str().unwrap().to_owned();
+    running.event("tool_call");
+    let folder = running.kill();
+    std::fs::write(folder.path().join("done"), "").unwrap();
+    let talk = || Program::talk().text("what time is it").args(["--output", "none"]).args(kept);
+    let run = talk().args(["--resume", "nobody"]).in_folder(folder).run();
+    assert_eq!(run.status, 2, "{}", run.stderr);
+    let run = talk().args(["--resume", &session]).in_folder_of(run).run().ok();
+    let resumed = run.one("session_resumed");
+    assert_eq!(resumed["unknown_calls"].as_array().map(Vec::len), Some(1), "{resumed}");
+    assert_eq!(run.one("session_started")["session_id"], *session);
+    let id = run.one("turn_committed")["snapshot_id"].as_str().unwrap().to_owned();
+    let show = ["snapshots", "show", &*id, "--json", "--store", "turns.db"];
+    let run = Program::new(show).in_folder_of(run).run().ok();
+    assert!(run.stdout.contains("The outcome of this call is not known"), "{}", run.stdout);
+}
