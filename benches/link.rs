@@ -4,7 +4,8 @@
 //! over each store. Printed is the processor time of a turn at turn 10 and at turn 10,000: of the
 //! thread that the session's task is on, which the provider and this program share, and of the whole
 //! process with the store's threads. The difference to the session without an agent is what the link
-//! adds; the bar is 1 ms. `TURNS` asks for another number of turns, `DIR` for another directory.
+//! adds; it fails where that is more than 1 ms on the session's thread (`BAR_US` sets another bar, in
+//! microseconds). `TURNS` asks for another number of turns, `DIR` for another directory.
 //!
 //! Where `strace` is there, a short conversation over the SQLite store is run under it, and what the
 //! session's thread did with files is counted apart from what others did: it must neither sync nor
@@ -14,7 +15,7 @@ use std::{
     collections::BTreeMap,
     env, fs,
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Stdio},
     sync::Arc,
     time::Duration,
 };
@@ -58,18 +59,38 @@ fn all() -> Outcome {
     // Where the disk is one, which a temporary directory need not be.
     let base = env::var_os("DIR").map_or_else(env::temp_dir, PathBuf::from);
     let directory = tempfile::tempdir_in(base)?;
+    let bar: i64 = env::var("BAR_US").map_or(Ok(1_000), |text| text.parse())?;
     println!("CPU us of a turn     turn   session's thread   process");
+    let mut alone = Vec::new();
+    let mut above = Vec::new();
     for store in ["none", "memory", "files", "sqlite"] {
         let path = directory.path().join(store);
         let path = path.to_string_lossy();
-        let status = Command::new(env::current_exe()?)
+        let output = Command::new(env::current_exe()?)
             .args(["talk", store, &*path, &turns.to_string()])
-            .status()?;
-        if !status.success() {
-            return Err(format!("{store}: {status}").into());
+            .stderr(Stdio::inherit())
+            .output()?;
+        let told = String::from_utf8(output.stdout)?;
+        print!("{told}");
+        if !output.status.success() {
+            return Err(format!("{store}: {}", output.status).into());
+        }
+        let thread = |line: &str| line.split_whitespace().nth(2)?.parse::<i64>().ok();
+        let costs: Vec<i64> = told.lines().filter_map(thread).collect();
+        if store == "none" {
+            alone = costs;
+            continue;
+        }
+        let adds: Vec<_> = costs.iter().zip(&alone).map(|(cost, alone)| cost - alone).collect();
+        if adds.len() != 2 || adds.iter().any(|adds| *adds > bar) {
+            above.push(format!("{store} adds {adds:?} us"));
         }
     }
-    trace(directory.path())
+    trace(directory.path())?;
+    match above.is_empty() {
+        true => Ok(()),
+        false => Err(format!("above {bar} us: {}", above.join(", ")).into()),
+    }
 }
 
 /// What a turn costs.

@@ -16,6 +16,7 @@ use antiphon_agent::{
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
+    handles::Keeping,
     keeper::{Carried, Keeper, Pending, Work, outcome},
     stream::Streamed,
     turns::{Finished, Turns},
@@ -71,6 +72,8 @@ pub(super) struct AgentJournal {
     stalled_since: Option<tokio::time::Instant>,
     /// The caller hung up, and the work goes on.
     is_left: bool,
+    /// Where handles are kept for later runs.
+    keeping: Option<Keeping>,
 }
 
 /// Where turns go.
@@ -86,15 +89,26 @@ struct Ends {
 impl AgentJournal {
     /// Starts the task that tells of turns once they are written; it ends with the journal, after the
     /// last of them. `tip` is the snapshot that the invocation goes on from.
-    pub(super) fn new(invocation: Invocation, tip: Tip, turns: Turns, streams: bool) -> Self {
+    pub(super) fn new(
+        invocation: Invocation,
+        tip: Tip,
+        turns: Turns,
+        streams: bool,
+        keeping: Option<Keeping>,
+    ) -> Self {
         let (work, handed_over) = mpsc::channel(MAX_PENDING);
         // Two places more, for what could not even be sealed, and for the end of work that was left.
         let (teller, told) = mpsc::channel(MAX_PENDING + 2);
         let patience = invocation.store_limit();
         let invocation = Arc::new(invocation);
         let (carried, at_end) = oneshot::channel();
-        let keeper =
-            Keeper { invocation: invocation.clone(), tip, told: teller.clone(), carried: at_end };
+        let keeper = Keeper {
+            invocation: invocation.clone(),
+            tip,
+            told: teller.clone(),
+            handles: keeping.as_ref().map(Keeping::handles),
+            carried: at_end,
+        };
         tokio::spawn(keeper.run(handed_over));
         Self {
             turns,
@@ -109,6 +123,7 @@ impl AgentJournal {
             told,
             stalled_since: None,
             is_left: false,
+            keeping,
         }
     }
 
@@ -156,7 +171,8 @@ impl AgentJournal {
             open.append(message);
         }
         let sealed = open.seal(outcome(reason, failed.as_ref()));
-        let pending = Pending { turn, reason, error: failed, sealed };
+        let handle = self.keeping.as_mut().and_then(|keeping| keeping.committed(turn));
+        let pending = Pending { turn, reason, error: failed, sealed, handle };
         place.send(Work::Turn(Box::new(pending)));
         self.untold.push_back(turn);
     }
@@ -190,6 +206,9 @@ impl Journal for AgentJournal {
         {
             self.dropped += 1;
         }
+        if let Some(keeping) = &mut self.keeping {
+            keeping.event(&event.kind);
+        }
         self.turns.handle(event, now);
         self.commit_finished();
         if matches!(event.kind, EventKind::SessionEnded { .. }) {
@@ -203,7 +222,17 @@ impl Journal for AgentJournal {
     }
 
     fn note(&mut self, turn: u64, note: &Note, now: Instant) {
-        self.turns.note(turn, note, now);
+        match (note, &mut self.keeping) {
+            (Note::Resumable(handle), Some(keeping)) => {
+                let kept = keeping.resumable(turn, handle, self.turns.is_at_rest());
+                if let (Some(handle), Some(Ends { work, .. })) = (kept, &self.ends) {
+                    // Where turns wait to be written, this one is of use only until the next.
+                    let _ = work.try_send(Work::Handle { turn, handle });
+                }
+            }
+            (Note::NotResumable, Some(keeping)) => keeping.not_resumable(),
+            _ => self.turns.note(turn, note, now),
+        }
         self.commit_finished();
     }
 

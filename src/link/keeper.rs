@@ -9,7 +9,10 @@ use antiphon_agent::{
 };
 use tokio::sync::{mpsc, oneshot};
 
-use super::journal::{Tip, lost};
+use super::{
+    handles::{Handles, Kept},
+    journal::{Tip, lost},
+};
 use crate::session::journal::{Committed, Told};
 
 /// What could not be written is tried again when the session ends, after so long each.
@@ -23,6 +26,9 @@ const UNSETTLED: &str = "the end of the work could not be written";
 pub(super) enum Work {
     /// A turn ended.
     Turn(Box<Pending>),
+    /// By which the conversation can be gone on with from the end of this turn, which was handed over
+    /// before.
+    Handle { turn: u64, handle: Kept },
     /// The caller hung up in this turn, and the work goes on.
     HangUp { turn: u64 },
 }
@@ -34,6 +40,8 @@ pub(super) struct Pending {
     /// Why it failed, or was stopped.
     pub(super) error: Option<RuntimeError>,
     pub(super) sealed: SealedTurn,
+    /// By which the conversation can be gone on with from its end.
+    pub(super) handle: Option<Kept>,
 }
 
 /// Turns that found no place while the session went on. The end of the session commits them.
@@ -63,11 +71,23 @@ pub(super) struct Keeper {
     pub(super) invocation: Arc<Invocation>,
     pub(super) tip: Tip,
     pub(super) told: mpsc::Sender<Told>,
+    /// Where handles are kept for later runs.
+    pub(super) handles: Option<Arc<Handles>>,
     /// Sent before the end, where there is anything.
     pub(super) carried: oneshot::Receiver<Carried>,
 }
 
-/// The newest turn, where it could not be written: the session has it.
+/// What came of a turn.
+enum Written {
+    /// It is in a snapshot of its own.
+    Own,
+    /// It is not: the row that stands for all that is left behind has it.
+    Behind,
+    /// It is not, and the session has it.
+    Not(Owed),
+}
+
+/// The newest turn, where it could not be written.
 struct Owed {
     turn: u64,
     reason: AgentFinishReason,
@@ -87,6 +107,8 @@ impl Keeper {
     pub(super) async fn run(mut self, mut work: mpsc::Receiver<Work>) {
         let (mut behind, mut owed) = (None, None);
         let mut stopped = false;
+        // The turn whose snapshot is the newest.
+        let mut newest = None;
         loop {
             let next = tokio::select! {
                 biased;
@@ -100,7 +122,19 @@ impl Keeper {
             };
             match next {
                 None => break,
-                Some(Work::Turn(pending)) => owed = self.turn(*pending, &mut behind).await,
+                Some(Work::Turn(pending)) => {
+                    let turn = pending.turn;
+                    (newest, owed) = match self.turn(*pending, &mut behind).await {
+                        Written::Own => (Some(turn), None),
+                        Written::Behind => (None, None),
+                        Written::Not(turn) => (None, Some(turn)),
+                    };
+                }
+                Some(Work::Handle { turn, handle }) => {
+                    if newest == Some(turn) {
+                        self.keep(&handle).await;
+                    }
+                }
                 Some(Work::HangUp { turn }) if behind.is_none() => {
                     behind = self.hang_up(turn).await;
                 }
@@ -109,7 +143,12 @@ impl Keeper {
         }
         if let Ok(carried) = self.carried.try_recv() {
             match self.seal(carried) {
-                Ok(pending) => owed = self.turn(pending, &mut behind).await,
+                Ok(pending) => {
+                    owed = match self.turn(pending, &mut behind).await {
+                        Written::Not(turn) => Some(turn),
+                        Written::Own | Written::Behind => None,
+                    };
+                }
                 Err(error) => tracing::error!(%error, "turns that found no place are not written"),
             }
         }
@@ -126,7 +165,7 @@ impl Keeper {
         let open = open.map_or_else(|| self.invocation.begin_turn(), Ok)?;
         messages.into_iter().for_each(|message| open.append(message));
         let sealed = open.seal(outcome(reason, error.as_ref()));
-        Ok(Pending { turn, reason, error, sealed })
+        Ok(Pending { turn, reason, error, sealed, handle: None })
     }
 
     /// The session is over, and its newest turn is not written: the store may be well again.
@@ -147,9 +186,9 @@ impl Keeper {
         }
     }
 
-    /// Waits until the turn is written, and tells of it. Returns it where it is not.
-    async fn turn(&self, pending: Pending, behind: &mut Option<Behind>) -> Option<Owed> {
-        let Pending { turn, reason, error, sealed } = pending;
+    /// Waits until the turn is written, and tells of it.
+    async fn turn(&self, pending: Pending, behind: &mut Option<Behind>) -> Written {
+        let Pending { turn, reason, error, sealed, handle } = pending;
         let Settled { mut end, error: mut unwritten, .. } = sealed.settle().await;
         if let (None, None, Some(behind)) = (&end.snapshot_id, &unwritten, behind) {
             // Its place is the row that stands for all that is left behind.
@@ -158,7 +197,7 @@ impl Keeper {
                 None => Ok(Some(reason)),
                 Some(error) => Err(error),
             };
-            return None;
+            return Written::Behind;
         }
         if end.snapshot_id.is_none() && unwritten.is_none() {
             // It ended while the work was to be left behind, and that failed: nothing stands for it.
@@ -167,9 +206,17 @@ impl Keeper {
                 Err(error) => unwritten = Some(error),
             }
         }
-        let owed = unwritten.is_some().then_some(Owed { turn, reason });
+        let (own, owed) = (end.snapshot_id.is_some(), unwritten.is_some());
         self.tell(turn, reason, end, unwritten).await;
-        owed
+        match (handle, owed) {
+            (_, true) => Written::Not(Owed { turn, reason }),
+            (Some(handle), false) if own => {
+                self.keep(&handle).await;
+                Written::Own
+            }
+            _ if own => Written::Own,
+            _ => Written::Behind,
+        }
     }
 
     async fn tell(
@@ -197,6 +244,13 @@ impl Keeper {
             },
         };
         let _ = self.told.send(Told::Committed(committed)).await;
+    }
+
+    /// Keeps a handle for a run that goes on from the newest snapshot.
+    async fn keep(&self, handle: &Kept) {
+        if let (Some(handles), Some(tip)) = (&self.handles, self.tip.id()) {
+            handles.keep(&tip, handle).await;
+        }
     }
 
     /// A snapshot of all that was said so far. Errs where a turn is open, whose snapshot will have it.

@@ -8,6 +8,7 @@
 //! session goes on from theirs. What only voice knows stands in their metadata under [`VOICE`].
 
 mod builder;
+mod handles;
 mod history;
 mod journal;
 mod keeper;
@@ -22,10 +23,11 @@ use antiphon_agent::{
     AgentInit, AgentStateManagement, Authorizer, Invocation, InvocationContext, Invoke,
     RuntimeError, Voice,
 };
-use antiphon_live::{Capabilities, HistoryItem, LiveConfig};
+use antiphon_live::{Capabilities, HistoryItem};
 use async_trait::async_trait;
 
 use self::{
+    handles::{Handles, Keeping},
     history::{Told, told},
     journal::{AgentJournal, Tip},
     policy::Both,
@@ -35,8 +37,10 @@ use self::{
 use crate::session::{
     OnHangup, Restored, ResumeNote, ResumedFrom, StartError,
     approvals::Waiting,
-    digest::{self, Digest},
-    journal::{Brought, Conversation, Journal, Link, LinkSettings, Opened, Opening, Seed},
+    journal::{
+        Brought, Conversation, Journal, Link, LinkSettings, Opened, Opening, Place, Seed,
+        SeedHandle,
+    },
 };
 
 pub use self::turns::VOICE;
@@ -160,9 +164,16 @@ impl Link for AgentLink {
             .map(|approvals| Waiting { approvals, context: invocation.context().clone() });
         self.stream(&invocation);
         let told = told(&session.messages(), self.settings.history);
+        let handles =
+            self.settings.handles.clone().map(|memory| {
+                Arc::new(Handles::new(memory, caller.scope(), &session.session_id()))
+            });
         let conversation = AgentConversation {
             from: invocation.snapshot_id(),
             lost_work,
+            handles,
+            places: Vec::new(),
+            handle: None,
             summary: self.summary_of(&told.left_out).await,
             told,
             invocation,
@@ -184,65 +195,59 @@ struct AgentConversation {
     from: Option<Arc<str>>,
     /// The newest one, where that is of work that was lost.
     lost_work: Option<Arc<str>>,
+    /// Where handles are kept, for these providers.
+    handles: Option<Arc<Handles>>,
+    places: Vec<Place>,
+    /// The one that the conversation goes on by.
+    handle: Option<SeedHandle>,
     tip: Tip,
     settings: LinkSettings,
 }
 
+#[async_trait]
 impl Conversation for AgentConversation {
-    fn seed(&self, capabilities: &Capabilities, config: &mut LiveConfig) -> Option<Seed> {
+    async fn look_for_handle(&mut self, places: Vec<Place>) {
+        self.places = places;
+        let (Some(handles), Some(from)) = (&self.handles, &self.from) else { return };
+        // Of calls whose end nobody knows the history says so for the first time.
+        if self.invocation.unknown_calls().is_empty() {
+            self.handle = handles.take(from, &self.places).await;
+        }
+    }
+
+    fn seed(&self) -> Option<Seed> {
         let (snapshot_id, told) = (self.from.clone(), &self.told);
         // One that was killed in its first turn has no snapshot, and calls of which nobody knows.
         if snapshot_id.is_none() && told.items.is_empty() && told.left_out.is_empty() {
             return None;
         }
         let (summary, note) = match &self.summary {
-            Some(Ok(summary)) => (Some(summary.as_str()), None),
+            Some(Ok(summary)) => (Some(summary.as_str().into()), None),
             Some(Err(note)) => (None, Some(*note)),
             None => (None, None),
         };
-        if let Some(summary) = summary {
-            let told = format!("What was said before, in short:\n{summary}");
-            config.instructions = Some(digest::with(config.instructions.as_deref(), &told));
-        }
-        let (history, restored, items) = if capabilities.history {
-            (told.items.clone(), told.restored(), told.items.len())
-        } else {
-            let (restored, items) = in_short(told, config);
-            (Vec::new(), restored, items)
-        };
-        let restored = match (summary, capabilities.history) {
-            (Some(_), true) => Restored::Summary,
-            (Some(_), false) => Restored::Digest,
-            (None, _) => restored,
-        };
-        let left_out = (told.left_out.len() + told.items.len() - items) as u64;
+        let restored = if summary.is_some() { Restored::Summary } else { told.restored() };
         let unknown_calls = self.invocation.unknown_calls();
-        let told = ResumedFrom {
+        let resumed = ResumedFrom {
             snapshot_id,
             restored,
-            items: items as u64,
-            left_out,
+            items: told.items.len() as u64,
+            left_out: told.left_out.len() as u64,
             unknown_calls: unknown_calls.into_iter().map(|call| call.call_id).collect(),
+            by_handle: false,
             lost_work: self.lost_work.clone(),
             note,
         };
-        Some(Seed { history, told })
+        let (history, handle) = (told.items.clone(), self.handle.clone());
+        Some(Seed { history, told: resumed, summary, handle })
     }
 
     fn journal(self: Box<Self>, capabilities: &Capabilities) -> Box<dyn Journal> {
-        let Self { invocation, from, tip, settings, .. } = *self;
+        let Self { invocation, from, handles, places, tip, settings, .. } = *self;
         tip.set(from);
         let turns = Turns::new(capabilities.input_transcripts, settings.settle);
         let streams = settings.client.is_some();
-        Box::new(AgentJournal::new(invocation, tip, turns, streams))
+        let keeping = handles.map(|handles| Keeping::new(handles, &places));
+        Box::new(AgentJournal::new(invocation, tip, turns, streams, keeping))
     }
-}
-
-/// Adds the conversation to the instructions. Returns what that comes to.
-fn in_short(told: &Told, config: &mut LiveConfig) -> (Restored, usize) {
-    let Some(digest) = Digest::of(&told.items) else {
-        return (if told.left_out.is_empty() { Restored::Full } else { Restored::None }, 0);
-    };
-    config.instructions = Some(digest.after(config.instructions.as_deref()));
-    (Restored::Digest, digest.items)
 }

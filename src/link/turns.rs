@@ -378,12 +378,19 @@ impl Turns {
                     self.usage.get_or_insert_default().add(usage);
                 }
             }
+            // Of what a provider can go on by no message tells.
+            Note::Resumable(_) | Note::NotResumable => {}
         }
     }
 
     /// The next turn to be committed.
     pub(super) fn poll(&mut self) -> Option<Finished> {
         self.finished.pop_front()
+    }
+
+    /// Whether all that was told is committed, and no turn goes on.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.phase == Phase::Quiet && self.entries.is_empty()
     }
 
     /// When to call [`Turns::timeout`].

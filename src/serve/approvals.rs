@@ -7,31 +7,31 @@
 //! | `POST /approvals/{key}/approve` | approves it, runs its tool, and gives the call with its outcome |
 //! | `POST /approvals/{key}/deny` | refuses it |
 //!
-//! A body is a JSON object or empty. Its members, all of which may be left out: `by`, who decides;
-//! `reason`, why; and to approve also `arguments`, those that the person was shown (a call with others is
+//! A body is a JSON object or empty. Its members, all of which may be left out: `by`, who decides (with a
+//! token that is somebody's it is them, and nobody else may be said); `reason`, why; and to approve also `arguments`, those that the person was shown (a call with others is
 //! not approved), and `answer`, the object that a tool which asked is told.
 //!
 //! Where the tool takes longer than [`ApprovalsHttp::patience`], the answer is 202 with the call as it is,
 //! and the tool runs on, also where the client is gone. A call is [as JSON](call_as_json); an error is
 //! `{"error": {"status", "message"}}`, with the call as `approval` where it does not wait any more: 401
-//! without the right token, 404 for a key that is not there, 409 where somebody decided before, the
+//! without a right token, 403 in the name of somebody else, 404 for a key that is not there, 409 where somebody decided before, the
 //! arguments are others or the agent is, 410 where it expired, 422 where its tool is not here, 501 where
 //! the store keeps no account of calls, 503 where store or session cannot do it now.
 //!
-//! Every request needs the token: `Authorization: Bearer TOKEN`. [`ApprovalsHttp`] is a
+//! Every request needs a token: `Authorization: Bearer TOKEN`. Those of [`Tokens::named`] say who decides. [`ApprovalsHttp`] is a
 //! [`Gate`] for a [`Listener`](antiphon_live::acceptor::Listener); hosts with a server of their own ask
 //! [`ApprovalsHttp::respond`]. Beside a live session its handle is the desk, and the outcome is spoken:
 //!
 //! ```no_run
 //! use antiphon::{
 //!     live::acceptor::{Accepted, Acceptor, Listener},
-//!     serve::approvals::ApprovalsHttp,
+//!     serve::approvals::{ApprovalsHttp, Tokens},
 //!     session::AgentSession,
 //! };
 //!
 //! # async fn example(session: AgentSession) -> Result<(), Box<dyn std::error::Error>> {
-//! let token = std::env::var("APPROVALS_TOKEN")?.into();
-//! let approvals = ApprovalsHttp::new(session, token)?;
+//! let tokens = Tokens::parse(&std::fs::read_to_string("approvers.txt")?)?;
+//! let approvals = ApprovalsHttp::new(session, tokens);
 //! let listener = Listener::bind("127.0.0.1:8089", Acceptor::default()).await?;
 //! listener.serve(approvals, |_: Accepted| async {}).await?;
 //! # Ok(()) }
@@ -52,13 +52,14 @@ use antiphon_agent::{
 use antiphon_live::acceptor::{Answer as HttpAnswer, Gate, Request};
 use antiphon_types::JsonObject;
 use async_trait::async_trait;
-use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 use tokio::{sync::oneshot, task::JoinSet, time::timeout};
 
+use super::tokens::Bearer;
 use crate::session::AgentSession;
+
+pub use super::tokens::{TokenError, Tokens};
 
 /// Where the calls are.
 const ROOT: &str = "/approvals";
@@ -68,8 +69,6 @@ const MAX_AT_WORK: usize = 64;
 const MAX_BODY: usize = 64 * 1024;
 /// The longest name of who decides, and the longest reason, in bytes.
 const MAX_TEXT: usize = 2_000;
-/// The least that a token has, in bytes.
-const MIN_TOKEN: usize = 8;
 
 /// Decides over calls that wait for a person: a session that lives, or a [`StoreDesk`].
 #[async_trait]
@@ -154,24 +153,11 @@ impl fmt::Debug for StoreDesk {
     }
 }
 
-/// The token is too short to keep anybody out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the token of approvals has to have {MIN_TOKEN} characters at least")]
-pub struct ShortToken;
-
-impl ShortToken {
-    /// The canonical code.
-    pub fn status(&self) -> Status {
-        Status::InvalidArgument
-    }
-}
-
 /// Answers requests about calls that wait. See the head of this module.
 #[derive(Clone)]
 pub struct ApprovalsHttp {
     desk: Arc<dyn ApprovalDesk>,
-    /// The digest of the token: of one length, whatever somebody shows.
-    token: [u8; 32],
+    tokens: Arc<Tokens>,
     patience: Duration,
     at_work: Arc<Mutex<JoinSet<()>>>,
 }
@@ -239,18 +225,14 @@ enum Asked<'a> {
 }
 
 impl ApprovalsHttp {
-    /// Has `desk` decide for whoever has the token.
-    pub fn new(desk: impl ApprovalDesk, token: SecretString) -> Result<Self, ShortToken> {
-        let token = token.expose_secret();
-        if token.len() < MIN_TOKEN {
-            return Err(ShortToken);
-        }
-        Ok(Self {
+    /// Has `desk` decide for whoever has one of these tokens.
+    pub fn new(desk: impl ApprovalDesk, tokens: Tokens) -> Self {
+        Self {
             desk: Arc::new(desk),
-            token: digest(token),
+            tokens: Arc::new(tokens),
             patience: Duration::from_secs(5),
             at_work: Arc::default(),
-        })
+        }
     }
 
     /// How long a request waits for its answer; tools run on beyond. Default: 5 s, which is within the
@@ -268,9 +250,9 @@ impl ApprovalsHttp {
     /// Answers a request.
     pub async fn respond(&self, request: ApprovalRequest<'_>) -> ApprovalResponse {
         // Nothing is told to whoever does not show it, not even what there is.
-        if !request.token.is_some_and(|token| same(&self.token, &digest(token))) {
+        let Some(bearer) = request.token.and_then(|token| self.tokens.bearer(token)) else {
             return refused(401, Status::Unauthenticated, "the token is missing, or another");
-        }
+        };
         let asked = match asked(&request) {
             Ok(asked) => asked,
             Err(refusal) => return refusal,
@@ -289,9 +271,9 @@ impl ApprovalsHttp {
             Asked::Show(key) => {
                 self.in_time(self.desk.call(key)).await.map(|call| (200, call_as_json(&call)))
             }
-            Asked::Decide { key, approves } => match answer_of(request.body, approves) {
+            Asked::Decide { key, approves } => match answer_of(request.body, approves, bearer) {
                 Ok(answer) => self.decide(key, answer, approves).await,
-                Err(why) => return refused(400, Status::InvalidArgument, &why),
+                Err(refusal) => return refusal,
             },
         };
         match done {
@@ -388,7 +370,7 @@ impl fmt::Debug for ApprovalsHttp {
 
 /// A call as these answers, and the command line, show it: `key`, `state` (`waiting`, `running`, `ended`),
 /// `outcome` and `output` of one that ended, `tool`, `arguments` and their `argumentsHash`, `question`
-/// (what the person is told), `sessionId`, `agent`, `callId`, `snapshotId`, `requestedAt`, `expiresAt`,
+/// (what the person is told), `sessionId`, `agent`, `speaker` (to whom the conversation was handed over), `callId`, `snapshotId`, `requestedAt`, `expiresAt`,
 /// and the `decision` where there is one.
 pub fn call_as_json(call: &CallRecord) -> Value {
     let approval = call.approval.as_ref();
@@ -409,6 +391,7 @@ pub fn call_as_json(call: &CallRecord) -> Value {
         "question": approval.map(|it| it.question.clone()),
         "sessionId": call.session_id,
         "agent": call.agent,
+        "speaker": approval.and_then(|it| it.speaker.clone()),
         "callId": call.call_id,
         "snapshotId": call.snapshot_id,
         "requestedAt": approval.map(|it| it.requested_at),
@@ -439,21 +422,31 @@ fn asked<'a>(request: &ApprovalRequest<'a>) -> Result<Asked<'a>, ApprovalRespons
     }
 }
 
-fn answer_of(body: &[u8], approves: bool) -> Result<Answer, String> {
+fn answer_of(body: &[u8], approves: bool, bearer: Bearer) -> Result<Answer, ApprovalResponse> {
+    let wrong = |why: &str| refused(400, Status::InvalidArgument, why);
     let Decision { by, reason, arguments, answer } = match body.trim_ascii() {
         b"" => Decision::default(),
-        body => serde_json::from_slice(body).map_err(|error| format!("the body: {error}"))?,
+        body => {
+            serde_json::from_slice(body).map_err(|error| wrong(&format!("the body: {error}")))?
+        }
     };
     for (name, text) in [("by", &by), ("reason", &reason)] {
         if text.as_ref().is_some_and(|text| text.len() > MAX_TEXT) {
-            return Err(format!("{name} has more than {MAX_TEXT} bytes"));
+            return Err(wrong(&format!("{name} has more than {MAX_TEXT} bytes")));
         }
     }
     if !approves && (arguments.is_some() || answer.is_some()) {
-        return Err("arguments and answer are for approving".to_owned());
+        return Err(wrong("arguments and answer are for approving"));
     }
+    let by = match (bearer, by) {
+        (Bearer::Named(name), Some(by)) if *name != *by => {
+            return Err(refused(403, Status::PermissionDenied, "the token is somebody else's"));
+        }
+        (Bearer::Named(name), _) => Some(name),
+        (Bearer::Anybody, by) => by.map(Arc::from),
+    };
     let mut decision = Answer::new();
-    (decision.by, decision.reason) = (by.map(Arc::from), reason);
+    (decision.by, decision.reason) = (by, reason);
     if let Some(arguments) = arguments {
         decision = decision.shown(&arguments);
     }
@@ -497,16 +490,6 @@ fn told(error: &ApprovalError) -> ApprovalResponse {
 fn refused(status: u16, code: Status, message: &str) -> ApprovalResponse {
     let body = json!({ "error": { "status": code, "message": message } });
     ApprovalResponse { status, body }
-}
-
-fn digest(token: &str) -> [u8; 32] {
-    Sha256::digest(token.as_bytes()).into()
-}
-
-/// Takes the same time wherever they differ.
-fn same(one: &[u8; 32], other: &[u8; 32]) -> bool {
-    let differences = one.iter().zip(other).fold(0u8, |all, (a, b)| all | (a ^ b));
-    std::hint::black_box(differences) == 0
 }
 
 /// Held for moves of plain data only.

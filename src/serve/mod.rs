@@ -1,3 +1,4 @@
 //! What a host offers over HTTP.
 
 pub mod approvals;
+mod tokens;

@@ -4,7 +4,7 @@
 //! the session is told, which tells its hosts, its journal and the model.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
 };
@@ -32,6 +32,9 @@ const LOOK: Duration = Duration::from_secs(1);
 /// For how long the session says that it lives; said again after a third of it.
 pub(crate) const ATTENDED: Duration = Duration::from_secs(30);
 
+/// Calls told of last, that are looked at when the session ends.
+const MAX_TOLD: usize = 64;
+
 /// What a linked agent's session needs for its calls that wait.
 pub(crate) struct Waiting {
     pub(crate) approvals: Approvals,
@@ -54,6 +57,8 @@ pub(crate) struct Desk {
     /// Decisions that are carried out.
     at_work: Mutex<u32>,
     tasks: Mutex<Option<JoinSet<()>>>,
+    /// The calls that were told of last: where the session ends meanwhile, nobody hears of them.
+    told: Mutex<VecDeque<Arc<str>>>,
     /// The task that looks at calls, among them.
     attends: Mutex<Option<AbortHandle>>,
 }
@@ -103,6 +108,7 @@ impl Desk {
             changed: Notify::new(),
             at_work: Mutex::default(),
             tasks: Mutex::new(Some(JoinSet::new())),
+            told: Mutex::default(),
             attends: Mutex::default(),
         });
         let attending = desk.clone();
@@ -196,11 +202,28 @@ impl Desk {
             let _ = tokio::time::timeout(within, all_ended).await;
             tasks.shutdown().await;
         }
-        let parked: Vec<_> = std::mem::take(&mut *lock(&self.parked)).into_keys().collect();
-        for key in parked {
+        let parked = std::mem::take(&mut *lock(&self.parked)).into_keys();
+        let keys: Vec<_> = {
+            let mut told = lock(&self.told);
+            told.extend(parked);
+            told.iter().cloned().collect()
+        };
+        for key in keys {
             let Waiting { approvals, context } = &self.waiting;
             if let Err(error) = approvals.attend(&context.uncancelled(), &key, None).await {
                 tracing::debug!(call = &*key, %error, "a call that waits is not told that nobody attends");
+            }
+        }
+    }
+
+    /// The run is over and its turns are written. How calls ended that it did not come to tell stands in the
+    /// history by snapshots of their own.
+    pub(crate) async fn deliver(&self) {
+        let keys = std::mem::take(&mut *lock(&self.told));
+        let Waiting { approvals, context } = &self.waiting;
+        for key in keys {
+            if let Err(error) = approvals.tell(&context.uncancelled(), &key).await {
+                tracing::debug!(call = &*key, %error, "the outcome is for whoever goes on");
             }
         }
     }
@@ -264,6 +287,12 @@ impl Desk {
                 // Of two who look at the same time one tells.
                 let Some(parked) = lock(&self.parked).remove(key) else { return };
                 approvals.note(context, &record);
+                let mut told = lock(&self.told);
+                if told.len() >= MAX_TOLD {
+                    told.pop_front();
+                }
+                told.push_back(key.clone());
+                drop(told);
                 match self.tell(&record) {
                     Ok(()) => {}
                     // Too much is under way: at the next look.

@@ -244,6 +244,24 @@ impl SessionBuilder {
         self
     }
 
+    /// Keeps, for the agent's session, the newest handle by which the provider goes on with the
+    /// conversation itself, and has a later run that resumes do that: voices and all are known then, and
+    /// nothing is told again ([`ResumedFrom::by_handle`](super::ResumedFrom::by_handle)). Default: none
+    /// is kept, and the conversation is told in words.
+    ///
+    /// A handle is used once, by the same provider, model and account, while it is good, and only by a
+    /// run that goes on from the very snapshot that it is the conversation of: not after a turn in
+    /// writing, not for a branch from an earlier one. One that the provider refuses does no harm: it is
+    /// told the conversation then. Gemini Live gives such handles, good for two hours.
+    ///
+    /// A handle, with the key of the account, lets whoever has it into the conversation. It is kept in
+    /// `memory` alone, where hooks, policies and tools do not see it, and in no snapshot; see
+    /// `docs/voice-record.md`. A [`Memory`] of the host's own may encrypt what it is given.
+    pub fn keep_handles(mut self, memory: Arc<dyn Memory>) -> Self {
+        self.linked.handles = Some(memory);
+        self
+    }
+
     /// Sets how calls wait for a person, where an agent is linked whose store keeps account of calls:
     /// what the model is told meanwhile, and for how long they wait.
     pub fn parking(mut self, parking: Parking) -> Self {

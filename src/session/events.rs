@@ -363,6 +363,7 @@ mod tests {
                 restored: Restored::Cut,
                 items: 12,
                 left_out: 3,
+                by_handle: true,
                 unknown_calls: vec!["c0".into()],
                 lost_work: Some("left".into()),
                 note: Some(ResumeNote::SummaryTimedOut),

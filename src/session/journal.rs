@@ -14,13 +14,14 @@ use antiphon_agent::{
     AgentFinishReason, AgentStreamChunk, Authorizer, Caller, InvocationContext, Memory,
     RuntimeError, Tool,
 };
-use antiphon_live::{Capabilities, HistoryItem, LiveConfig, ReplyOutcome};
+use antiphon_live::{Capabilities, HistoryItem, ReplyOutcome, Resumption};
 use antiphon_types::{ToolCallRequest, Usage};
 use async_trait::async_trait;
+use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Heard, HistoryLimits, OnHangup, ResumedFrom, SessionEvent, StartError, Summarizer,
+    Heard, HistoryLimits, OnHangup, Restored, ResumedFrom, SessionEvent, StartError, Summarizer,
     approvals::Waiting,
 };
 
@@ -55,6 +56,8 @@ pub(crate) struct LinkSettings {
     pub(crate) client: Option<StreamClient>,
     /// How long a turn that is over waits for words that are missing.
     pub(crate) settle: Duration,
+    /// Where handles are kept by which a provider goes on with a conversation in a later run.
+    pub(crate) handles: Option<Arc<dyn Memory>>,
 }
 
 /// Takes what a client of an agent is streamed.
@@ -82,11 +85,25 @@ pub(crate) struct Opened {
     pub(crate) waiting: Option<Waiting>,
 }
 
+/// A provider that a run may be connected with, and as whom.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) provider: Arc<str>,
+    pub(crate) model: Arc<str>,
+    /// [`LiveProvider::account`](antiphon_live::LiveProvider::account).
+    pub(crate) account: Option<SecretString>,
+}
+
 /// The conversation so far, and the way to its next turns.
+#[async_trait]
 pub(crate) trait Conversation: Send {
-    /// What a connection with these capabilities is told of the conversation; `None` where there is
-    /// nothing to go on with. May add to the configuration.
-    fn seed(&self, capabilities: &Capabilities, config: &mut LiveConfig) -> Option<Seed>;
+    /// Looks for a handle by which one of these goes on with the conversation: the session's own
+    /// provider, and those that it falls back on. A handle is found once.
+    async fn look_for_handle(&mut self, places: Vec<Place>);
+
+    /// What the first connection is told of the conversation; `None` where there is nothing to go on
+    /// with.
+    fn seed(&self) -> Option<Seed>;
 
     /// The journal of the run that begins.
     fn journal(self: Box<Self>, capabilities: &Capabilities) -> Box<dyn Journal>;
@@ -96,7 +113,39 @@ pub(crate) trait Conversation: Send {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Seed {
     pub(crate) history: Vec<HistoryItem>,
+    /// What it was told, where the provider takes all of that.
     pub(crate) told: ResumedFrom,
+    /// What was said before that, in short: for the instructions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) summary: Option<Arc<str>>,
+    /// By which a provider goes on with the conversation itself, and is told nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) handle: Option<SeedHandle>,
+}
+
+/// A handle of an earlier run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct SeedHandle {
+    /// Who gave it: 0 is the session's own provider.
+    pub(crate) candidate: usize,
+    pub(crate) handle: Resumption,
+    /// How long it is good yet, where that is known.
+    pub(crate) good_for: Option<Duration>,
+    /// What the model knew of the conversation when it was given.
+    pub(crate) knows: Knows,
+}
+
+/// What a model knows of a conversation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Knows {
+    pub(crate) restored: Restored,
+    /// Of so many earlier messages and rounds of tools it knows nothing.
+    pub(crate) left_out: u64,
+}
+
+impl Knows {
+    /// All of it.
+    pub(crate) const ALL: Self = Self { restored: Restored::Full, left_out: 0 };
 }
 
 /// Told of the turns of a run, by the session's task. Nothing here waits.
@@ -157,7 +206,7 @@ pub(crate) enum Told {
 }
 
 /// What the record of a turn has beyond what hosts are told.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub(crate) enum Note {
     /// Of the user message that is told next.
     Utterance(UtteranceNote),
@@ -178,6 +227,20 @@ pub(crate) enum Note {
         outcome: Option<ReplyOutcome>,
         usage: Option<Usage>,
     },
+    /// The provider gave a handle that holds all of the conversation so far.
+    Resumable(HandleNote),
+    /// Something is not in the newest handle, or that is of no use any more.
+    NotResumable,
+}
+
+/// A handle by which a later run can go on.
+#[derive(Clone, Debug)]
+pub(crate) struct HandleNote {
+    pub(crate) handle: Resumption,
+    /// Who gave it: 0 is the session's own provider.
+    pub(crate) candidate: usize,
+    /// How long after the end of its connection it is good, where that is known.
+    pub(crate) valid: Option<Duration>,
 }
 
 /// What is known of an utterance of the user.

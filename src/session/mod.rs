@@ -56,7 +56,7 @@ use self::{
     driver::{Driver, Start},
     engine::{EngineConfig, HostCommand, LifetimeConfig, NamedProvider, frame_untrusted},
     fallback::Candidate,
-    journal::{Linked, Opened, Opening, called_by},
+    journal::{Linked, Opened, Opening, Place, called_by},
     recording::{NewFile, Recording},
     shared::{Parts, Shared},
 };
@@ -149,9 +149,12 @@ impl AgentSession {
         live.policies.input_transcription |= self.shared.input_guard.is_some();
         let capabilities = Arc::new(self.check(&*self.shared.provider, &live)?);
         let fallbacks = self.check_fallbacks(&live)?;
-        let (conversation, waiting) =
+        let (mut conversation, waiting) =
             opened.map(|opened| (opened.conversation, opened.waiting)).unzip();
-        let seed = conversation.as_ref().and_then(|it| it.seed(&capabilities, &mut live));
+        if let Some(conversation) = &mut conversation {
+            conversation.look_for_handle(self.places(&live)).await;
+        }
+        let seed = conversation.as_ref().and_then(|it| it.seed());
         let executor = self.executor(&live.tools)?;
         let provider = &self.shared.provider;
         let model = provider.model(&live);
@@ -713,6 +716,21 @@ impl AgentSession {
             }
         };
         self.shared.fallbacks.iter().map(named).collect()
+    }
+
+    /// Whom a run may be connected with: the session's own provider, and those that it falls back on.
+    fn places(&self, config: &LiveConfig) -> Vec<Place> {
+        let own = Candidate::own(self.shared.provider.clone());
+        let all = std::iter::once(&own).chain(&self.shared.fallbacks);
+        let place = |candidate: &Candidate| {
+            let (provider, config) = (&candidate.provider, candidate.config(config));
+            Place {
+                provider: provider.name().into(),
+                model: provider.model(&config),
+                account: provider.account(&config),
+            }
+        };
+        all.map(place).collect()
     }
 
     /// The executor of a run. Refuses tools of the host that are invalid or have a name twice.

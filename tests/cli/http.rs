@@ -29,8 +29,13 @@ struct Server {
 
 impl Server {
     fn start(folder: &Path) -> Self {
-        let serve = ["approvals", "serve", "--listen", "127.0.0.1:0", "--token-env", "TOKEN"];
-        let mut child = Program::new(serve)
+        Self::with(folder, &["--token-env", "TOKEN"])
+    }
+
+    /// Lets in whoever has a token of these.
+    fn with(folder: &Path, tokens: &[&str]) -> Self {
+        let mut child = Program::new(["approvals", "serve", "--listen", "127.0.0.1:0"])
+            .args(tokens)
             .args(["--store", "turns.db", "--tools", "tools.json", "--policy", "policy.json"])
             .args(["--json"])
             .environment("TOKEN", TOKEN)
@@ -182,4 +187,78 @@ fn without_a_token_nothing_is_served() {
     let run = program.run();
     assert_eq!(run.status, 2, "{}", run.stderr);
     assert!(run.stderr.contains("8 characters"), "{}", run.stderr);
+}
+
+/// Who decides, and by which token.
+const APPROVERS: &str = "ann = the token of ann\nbob = the token of bob\ncay = the token of cay\n";
+
+#[test]
+fn of_many_who_decide_at_once_over_http_and_here_one_does_and_the_tool_runs_once() {
+    for round in 0..4 {
+        let run = talk().run().ok();
+        let key = key_of(run.one("approval_requested"));
+        let folder = run.folder;
+        std::fs::write(folder.path().join("approvers"), APPROVERS).unwrap();
+        let server = Server::with(folder.path(), &["--tokens", "approvers"]);
+        // With somebody else's name nobody decides.
+        let token = Some("the token of ann");
+        let (status, _) = server.ask(&format!("POST {}", approve(&key)), token, r#"{"by": "bob"}"#);
+        assert_eq!(status, 403);
+
+        let here = |verb: &'static str, by: String| {
+            let mut arguments = vec!["approvals", verb, &*key, "--store", "turns.db", "--by", &*by];
+            if verb == "approve" {
+                arguments.extend(["--tools", "tools.json", "--policy", "policy.json"]);
+            }
+            let output = Program::new(arguments).command().current_dir(folder.path()).output();
+            let output = output.unwrap();
+            (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+        };
+        let by_http = |name: &str, verb: &str| {
+            let token = format!("the token of {name}");
+            server.ask(&format!("POST /approvals/{key}/{verb}"), Some(&token), "")
+        };
+        // Who decided, and whether for the tool.
+        let decided: Vec<(String, bool)> = std::thread::scope(|scope| {
+            let http = (0..12).map(|at| {
+                let (name, verb) = (["ann", "bob", "cay"][at % 3], ["approve", "deny"][at % 2]);
+                scope.spawn(move || match by_http(name, verb) {
+                    (200, call) => {
+                        assert_eq!(call["decision"]["by"], name, "{call}");
+                        Some((name.to_owned(), verb == "approve"))
+                    }
+                    (409, _) => None,
+                    other => panic!("{other:?}"),
+                })
+            });
+            let http: Vec<_> = http.collect();
+            let lines = (0..4).map(|at| {
+                let (verb, by) = (["approve", "deny"][at % 2], format!("somebody {at}"));
+                scope.spawn(move || match here(verb, by.clone()) {
+                    (Some(0), _) => Some((by, verb == "approve")),
+                    (Some(1), words) if words.contains("already by") => None,
+                    other => panic!("{other:?}"),
+                })
+            });
+            let lines: Vec<_> = lines.collect();
+            http.into_iter().chain(lines).filter_map(|one| one.join().unwrap()).collect()
+        });
+        let [(by, approved)] = &decided[..] else { panic!("round {round}: {decided:?}") };
+        let token = Some("the token of cay");
+        let (_, call) = server.ask(&format!("GET /approvals/{key}"), token, "");
+        assert_eq!(call["decision"]["by"], **by, "round {round}: {call}");
+        let outcome = if *approved { "success" } else { "not_approved" };
+        assert_eq!(call["outcome"], outcome, "round {round}: {call}");
+        assert_eq!(opened(&folder), usize::from(*approved), "round {round}");
+    }
+}
+
+#[test]
+fn tokens_that_would_not_tell_who_decided_are_not_served() {
+    let run = talk().run().ok();
+    let serve = ["approvals", "serve", "--store", "turns.db", "--policy", "built-in"];
+    let program = Program::new(serve).args(["--tokens", "approvers"]).in_folder_of(run);
+    let run = program.file("approvers", "ann = one token for all\nbob = one token for all\n").run();
+    assert_eq!(run.status, 2, "{}", run.stderr);
+    assert!(run.stderr.contains("bob") && !run.stderr.contains("one token"), "{}", run.stderr);
 }

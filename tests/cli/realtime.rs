@@ -135,3 +135,39 @@ fn the_doctor_says_which_keys_there_are() {
         assert!(azure.stdout.contains(line), "{line}\n{}", azure.stdout);
     }
 }
+
+#[test]
+fn a_conversation_that_is_kept_goes_on_by_the_handle_of_its_provider() {
+    use antiphon_testkit::gemini;
+
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let (server, serving) = runtime.block_on(async {
+        let server = gemini::Server::new(gemini::Script::auto().ends_at_once());
+        let serving = server.listen(None).await.unwrap();
+        (server, serving)
+    });
+    let host = serving.url().split('/').take(3).collect::<Vec<_>>().join("/");
+    let talk = |text: &str| {
+        let program = Program::new(["talk", "--provider", "gemini", "--events", "json"]);
+        let program = program.args(["--output", "none", "--url", &host, "--text", text]);
+        program.args(["--store", "turns.db"]).environment("GEMINI_API_KEY", "k1")
+    };
+    let run = talk("My name is Ann.").run().ok();
+    let run = talk("Who am I?").args(["--resume-latest"]).in_folder_of(run).run().ok();
+    let resumed = run.one("session_resumed");
+    assert_eq!((&resumed["by_handle"], &resumed["restored"]), (&true.into(), &"full".into()));
+    let setups = server.client_messages().into_iter().filter_map(|message| {
+        let resumption = message["setup"].get("sessionResumption")?;
+        Some(resumption["handle"].as_str().map(str::to_owned))
+    });
+    let setups: Vec<_> = setups.collect();
+    assert!(matches!(&setups[..], [None, Some(_)]), "{setups:?}");
+
+    // What was said to another since is in no handle.
+    let offline = Program::talk().text("what time is it").args(["--output", "none"]);
+    let offline = offline.args(["--store", "turns.db", "--resume-latest"]);
+    let run = offline.in_folder_of(run).run().ok();
+    let run = talk("And now?").args(["--resume-latest"]).in_folder_of(run).run().ok();
+    assert_eq!(run.one("session_resumed").get("by_handle"), None);
+    assert_eq!(server.connections(), 3);
+}

@@ -42,6 +42,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use antiphon_types::{JsonObject, Status, ToolArguments, ToolCall, ToolCallRequest};
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use crate::{
     Admission, Agent, AgentFinishReason, AgentInit, AgentResult, Authorizer, CallContext, InMemory,
@@ -279,7 +280,7 @@ impl Approvals {
         session_id: Option<&str>,
     ) -> Result<Vec<CallRecord>, ApprovalError> {
         let mut calls = Vec::new();
-        for record in self.ledger()?.open_calls(cx, session_id).await? {
+        for record in in_time(self.ledger()?.open_calls(cx, session_id)).await? {
             let ours = self.agent.as_ref().is_none_or(|agent| *agent == record.agent);
             if ours && record.approval.is_some() {
                 calls.push(self.expire_if_due(cx, record).await?);
@@ -308,7 +309,7 @@ impl Approvals {
         if key.is_empty() {
             return Err(ApprovalError::NotFound(key.into()));
         }
-        let record = self.ledger()?.call(cx, key).await?;
+        let record = in_time(self.ledger()?.call(cx, key)).await?;
         let record = record.filter(|record| record.approval.is_some());
         let record = record.ok_or_else(|| ApprovalError::NotFound(key.into()))?;
         match &self.agent {
@@ -481,6 +482,17 @@ impl Approvals {
         Ok(record)
     }
 
+    /// Has the history tell how a call ended, by a snapshot of its own, where no snapshot does: its session
+    /// is over, and did not come to it.
+    pub async fn tell(
+        &self,
+        cx: &InvocationContext,
+        key: &str,
+    ) -> Result<CallRecord, ApprovalError> {
+        let record = self.call(cx, key).await?;
+        Self { within: None, ..self.clone() }.deliver(&cx.outside(), record).await
+    }
+
     async fn append_outcome(
         &self,
         cx: &InvocationContext,
@@ -496,7 +508,8 @@ impl Approvals {
         .build();
         let init = AgentInit::session(record.session_id.clone());
         let invocation = agent.open(cx, init).await?;
-        let tells = invocation.context().account().is_some_and(|it| it.tells_of(&record.key));
+        // Where it tells already there is nothing to add.
+        let tells = invocation.context().account().is_some_and(|it| it.begins_with(&record.key));
         if tells {
             let finish_reason = Some(AgentFinishReason::Stop);
             let end = invocation.begin_turn()?.seal(Ok(TurnResult { finish_reason })).write().await;
@@ -519,7 +532,7 @@ impl Approvals {
             })
         };
         if let Ok(ledger) = self.ledger() {
-            ledger.save_call(cx, key, &update).await?;
+            in_time(ledger.save_call(cx, key, &update)).await?;
         }
         Ok(())
     }
@@ -572,7 +585,7 @@ impl Approvals {
                 None => CallChange::Keep,
             })
         };
-        self.ledger()?.save_call(cx, key, &update).await?;
+        in_time(self.ledger()?.save_call(cx, key, &update)).await?;
         Ok(())
     }
 
@@ -678,7 +691,7 @@ impl Approvals {
                 _ => CallChange::Keep,
             })
         };
-        let record = self.ledger()?.save_call(cx, key, &update).await?;
+        let record = in_time(self.ledger()?.save_call(cx, key, &update)).await?;
         // The state says when, and the decision by whom, so that it is this one or nobody's.
         if let Some(record) = record {
             let decided = record.approval.as_ref().and_then(|approval| approval.decision.as_ref());
@@ -744,6 +757,17 @@ impl Approvals {
     fn ledger(&self) -> Result<&dyn CallLedger, ApprovalError> {
         self.store.call_ledger().ok_or(ApprovalError::Unsupported)
     }
+}
+
+/// What a store answers, which it has so long for.
+async fn in_time<T>(
+    answer: impl Future<Output = Result<T, RuntimeError>>,
+) -> Result<T, RuntimeError> {
+    let late = || {
+        let text = format!("the store did not answer within {STORE_LIMIT:?}");
+        RuntimeError::new(Status::Unavailable, text)
+    };
+    timeout(STORE_LIMIT, answer).await.unwrap_or_else(|_| Err(late()))
 }
 
 impl fmt::Debug for Approvals {

@@ -29,6 +29,15 @@ pub trait LiveProvider: Send + Sync + 'static {
     /// ([`LiveEvent::Ready`]) are the truth.
     fn capabilities(&self, config: &LiveConfig) -> Result<Capabilities, LiveError>;
 
+    /// Where, and as whom, connections with this configuration are made: a handle of one is of use to
+    /// those for which this is the same. A session keeps a digest of it beside a handle that it keeps
+    /// between runs. `None`, the default: handles are of use to the run that they are given to, and to no
+    /// other, since the account is not known beforehand, or since a handle names a conversation as it
+    /// goes on and not as it was when the handle was given.
+    fn account(&self, _config: &LiveConfig) -> Option<SecretString> {
+        None
+    }
+
     /// Opens a connection. Resolves once the provider accepted the session. Cancel safe: dropping
     /// the future closes what it had opened.
     async fn connect(&self, request: ConnectRequest) -> Result<Box<dyn LiveConnection>, LiveError>;

@@ -148,6 +148,10 @@ impl LiveProvider for Gemini {
         Ok(Capabilities::clone(client.capabilities()))
     }
 
+    fn account(&self, config: &LiveConfig) -> Option<SecretString> {
+        crate::client::account(config, self.platform.as_ref())
+    }
+
     async fn connect(&self, request: ConnectRequest) -> Result<Box<dyn LiveConnection>, LiveError> {
         let secrets = Secrets::resolve(&request.config).await?;
         let first = self.model(&request.config);

@@ -1,7 +1,7 @@
 //! `antiphon approvals`.
 
 use std::{
-    env,
+    env, fs,
     io::{self, Write},
     net::SocketAddr,
     path::Path,
@@ -18,7 +18,7 @@ use antiphon::{
     },
     live::acceptor::{Accepted, Acceptor, AcceptorOptions, Listener},
     policy::{PolicyFile, PolicyHost, ReceiptLog},
-    serve::approvals::{ApprovalsHttp, StoreDesk, call_as_json},
+    serve::approvals::{ApprovalsHttp, StoreDesk, Tokens, call_as_json},
     types::JsonObject,
 };
 use serde_json::json;
@@ -79,6 +79,7 @@ pub fn run(arguments: ApprovalsArguments) -> Result<(), Failure> {
             ApprovalsCommand::Serve {
                 listen,
                 token_env,
+                tokens,
                 tools,
                 agent,
                 policy,
@@ -86,13 +87,18 @@ pub fn run(arguments: ApprovalsArguments) -> Result<(), Failure> {
                 memory,
                 common,
             } => {
+                let tokens = match tokens {
+                    Some(file) => tokens_of(&file)?,
+                    None => token_in(&token_env)?,
+                };
                 let equipment = Equipment::read(tools.as_deref(), named(&policy), &books)?;
                 equipment.remembers()?;
                 let desk = Desk::open(&common).await?.with_tools_of(agent);
                 let (tools, memory) = desk.equip(equipment, memory.as_deref()).await?;
                 let Desk { approvals, cx, .. } = desk;
                 let desk = StoreDesk::new(approvals, tools, memory).context(cx);
-                serve(desk, listen, &token_env, common.json).await
+                let approvals = ApprovalsHttp::new(desk, tokens);
+                serve(approvals, listen, common.json).await
             }
             ApprovalsCommand::Deny { key, by, reason, receipts, policy, common } => {
                 let books = receipts.zip(policy);
@@ -173,16 +179,7 @@ impl Desk {
 const LAST_TOOLS: Duration = Duration::from_secs(5);
 
 /// Lets others decide, until the program is told to end.
-async fn serve(
-    desk: StoreDesk,
-    listen: SocketAddr,
-    token_env: &str,
-    json: bool,
-) -> Result<(), Failure> {
-    let token = env::var(token_env).map_err(|error| {
-        Failure::usage(format!("the environment variable {token_env} with the token: {error}"))
-    })?;
-    let approvals = ApprovalsHttp::new(desk, token.trim().into()).map_err(Failure::usage)?;
+async fn serve(approvals: ApprovalsHttp, listen: SocketAddr, json: bool) -> Result<(), Failure> {
     let mut options = AcceptorOptions::default();
     (options.max_body, options.max_connections) = (64 * 1024, 64);
     let listener = Listener::bind(listen, Acceptor::new(options)).await;
@@ -204,6 +201,21 @@ async fn serve(
     };
     approvals.drain(LAST_TOOLS).await;
     ended
+}
+
+/// The token of whoever decides.
+fn token_in(variable: &str) -> Result<Tokens, Failure> {
+    let token = env::var(variable).map_err(|error| {
+        Failure::usage(format!("the environment variable {variable} with the token: {error}"))
+    })?;
+    Tokens::one(token.trim().into()).map_err(Failure::usage)
+}
+
+/// The tokens of those who decide.
+fn tokens_of(file: &Path) -> Result<Tokens, Failure> {
+    let named = |error: String| Failure::usage(format!("{}: {error}", file.display()));
+    let text = fs::read_to_string(file).map_err(|error| named(error.to_string()))?;
+    Tokens::parse(&text).map_err(|error| named(error.to_string()))
 }
 
 fn answered_by(by: Option<String>) -> Answer {

@@ -507,6 +507,10 @@ pub enum ApprovalsCommand {
         /// (`Authorization: Bearer TOKEN`).
         #[arg(long, value_name = "NAME", default_value = "ANTIPHON_APPROVALS_TOKEN")]
         token_env: String,
+        /// In its place, a file with a token for each who decides, a line `name = token` each: what is
+        /// decided by a token was decided by its name.
+        #[arg(long, value_name = "FILE", conflicts_with = "token_env")]
+        tokens: Option<PathBuf>,
         /// A JSON list of tools whose bodies are commands.
         #[arg(long, value_name = "FILE")]
         tools: Option<PathBuf>,
@@ -655,8 +659,8 @@ Exit status 1: a scenario is not as expected.";
 
 const APPROVALS_HELP: &str = "\
 A call waits where the rule of a policy says `ask`, or its tool does. It waits in the store of the conversation, which may be in \
-use or over; approved, its tool runs in this program, once, after the policy was asked again. `serve` does so for whoever has the \
-token, over plain HTTP: put TLS before it where it is not for this machine alone.
+use or over; approved, its tool runs in this program, once, after the policy was asked again. `serve` does so for whoever has \
+a token, over plain HTTP: put TLS before it where it is not for this machine alone.
 
 Exit status: 0 when it is done, 2 for wrong usage, a store, a key or a tool that is not there, 1 otherwise: also where the call \
 does not wait any more.";

@@ -125,6 +125,17 @@ impl Store {
         }
     }
 
+    /// Whether calls of this session are written down of which no snapshot tells.
+    pub async fn has_calls(&self, cx: &InvocationContext, session: &str) -> Result<bool, Failure> {
+        if session.is_empty() {
+            return Ok(false);
+        }
+        let store = self.shared();
+        let Some(ledger) = store.call_ledger() else { return Ok(false) };
+        let open = ledger.open_calls(cx, Some(session)).await.map_err(Failure::failed)?;
+        Ok(!open.is_empty())
+    }
+
     async fn metadata(
         &self,
         cx: &InvocationContext,

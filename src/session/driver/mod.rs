@@ -664,6 +664,11 @@ impl Driver {
             tracing::warn!("the store is slow: calls that wait seem attended for a while");
         }
         self.finish_journal(limit).await;
+        if let Some(desk) = self.shared.desk()
+            && tokio::time::timeout(limit, desk.deliver()).await.is_err()
+        {
+            tracing::warn!("the store is slow: outcomes wait for whoever goes on with the session");
+        }
         let closed = self.wire.finish(limit).await;
         if let Some(tasks) = self.tasks.take() {
             tasks.finish(limit).await;

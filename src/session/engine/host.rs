@@ -194,6 +194,7 @@ impl Engine {
     fn on_settled(&mut self, settled: Settled) {
         let Settled { record, framed, words } = settled;
         let CallState::Ended { outcome, output, .. } = record.state else { return };
+        self.note_untold();
         let approval = record.approval.as_ref();
         let by = approval.and_then(|it| it.decision.as_ref()).and_then(|it| it.by.clone());
         self.emit(EventKind::ApprovalSettled {

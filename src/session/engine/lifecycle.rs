@@ -10,7 +10,7 @@ use super::{
     Engine, Gate, Phase,
     calls::Stage,
     io::{End, NeverBegan, Output, not_run},
-    lifetime::{Named, Next},
+    lifetime::{Handle, Named, Next},
     reconnect::Gap,
     sequencer::Why,
     timers::{Timer, at},
@@ -38,11 +38,13 @@ impl Engine {
         self.reconnect.resumed = self.reconnect.resuming && capabilities.resumption;
         if !self.reconnect.resumed {
             // What is said from now on is in no handle of before, whoever gave it.
-            self.reconnect.handle.forget();
+            self.forget_handle();
         }
         self.plan_life(&capabilities);
         self.capabilities = Some(capabilities);
         if self.phase == Phase::Connecting {
+            let of = self.candidate(self.reconnect.attempts.provider());
+            self.reconnect.began(of.takes_no_history);
             self.phase = Phase::Starting;
             self.gate = Some(Gate::StartHook);
             self.prompt_outputs.push_back(Output::StartHook);
@@ -89,9 +91,12 @@ impl Engine {
         }
         let stale = matches!(error, LiveError::NoResumableSession);
         let refused = self.reconnect.resuming
-            && self.can(|can| can.history)
-            && self.reconnect.handle.is_refused(&error);
-        if (stale || refused) && self.reconnect.handle.forget() {
+            && match self.phase {
+                // Nobody knows yet whether the provider can be told anything. It is told what it takes.
+                Phase::Connecting => Handle::is_worth_another(&error),
+                _ => self.can(|can| can.history) && self.reconnect.handle.is_refused(&error),
+            };
+        if (stale || refused) && self.forget_handle() {
             // The provider has forgotten the conversation: a new one that is told of it.
             return self.connect_again();
         }

@@ -317,7 +317,7 @@ impl Engine {
             floor: Floor::new(barge_in),
             prompts: Prompts::default(),
             workflow,
-            reconnect: Reconnect::new(attempts, seed),
+            reconnect: Reconnect::new(attempts, seed, now),
             takes_no_history: lifetime.takes_no_history,
             fallbacks: lifetime.fallbacks,
             first_error: None,

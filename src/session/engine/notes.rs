@@ -2,13 +2,13 @@
 
 use std::{collections::VecDeque, time::Instant};
 
-use antiphon_live::{ReplyId, ReplyOutcome};
+use antiphon_live::{ReplyId, ReplyOutcome, Resumption};
 use antiphon_types::Usage;
 
 use super::{Engine, io::Output, sequencer::Reply, transcripts::Utterance};
 use crate::session::{
     Heard,
-    journal::{Note, ReplyNote, UtteranceNote},
+    journal::{HandleNote, Note, ReplyNote, UtteranceNote},
 };
 
 /// Speeches that are remembered until their words come.
@@ -92,6 +92,38 @@ impl Engine {
         if active.is_some() || usage.is_some() {
             self.note(turn, Note::ReplyDone { outcome, usage });
         }
+    }
+
+    /// A newer handle; `whole`: it holds all that was said. What waits to be said is in none.
+    pub(super) fn note_handle(&mut self, candidate: usize, handle: &Resumption, whole: bool) {
+        let note = if whole && !self.replies.is_waiting() {
+            let valid = self.capabilities.as_ref().and_then(|can| can.resumption_valid);
+            Note::Resumable(HandleNote { handle: handle.clone(), candidate, valid })
+        } else {
+            Note::NotResumable
+        };
+        self.note(self.turn.number, note);
+    }
+
+    /// Something began that is not in the newest handle.
+    pub(super) fn outdate_handle(&mut self) {
+        if self.reconnect.handle.outdate() {
+            self.note(self.turn.number, Note::NotResumable);
+        }
+    }
+
+    /// The newest handle is of no use any more. Whether there was one.
+    pub(super) fn forget_handle(&mut self) -> bool {
+        let any = self.reconnect.handle.forget();
+        if any {
+            self.note(self.turn.number, Note::NotResumable);
+        }
+        any
+    }
+
+    /// Something is in the history that the model was not told, and may never be.
+    pub(super) fn note_untold(&mut self) {
+        self.note(self.turn.number, Note::NotResumable);
     }
 
     fn note(&mut self, turn: u64, note: Note) {

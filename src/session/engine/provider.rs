@@ -88,9 +88,11 @@ impl Engine {
             LiveEvent::GoingAway { time_left } => self.on_going_away(time_left),
             LiveEvent::Resumable(handle) => {
                 let provider = self.reconnect.attempts.provider();
-                self.reconnect.handle.renew(provider, handle, self.is_told_whole());
+                let whole = self.is_told_whole();
+                self.note_handle(provider, &handle, whole);
+                self.reconnect.handle.renew(provider, handle, whole);
             }
-            LiveEvent::NotResumable => self.reconnect.handle.outdate(),
+            LiveEvent::NotResumable => self.outdate_handle(),
             _ => self.stats.ignored_events += 1,
         }
     }
@@ -340,7 +342,7 @@ impl Engine {
 
     /// The user's next turn begins.
     pub(super) fn begin_turn(&mut self) -> u64 {
-        self.reconnect.handle.outdate();
+        self.outdate_handle();
         self.turn.number += 1;
         self.turn.open = true;
         self.turn.replied = false;
@@ -362,7 +364,7 @@ impl Engine {
 
     /// A reply begins; also one that the provider did not announce.
     fn begin_reply(&mut self, reply: ReplyId, request: Option<u64>) {
-        self.reconnect.handle.outdate();
+        self.outdate_handle();
         let asked = self.replies.asked.filter(|asked| asked.number == request);
         if let Some(asked) = asked {
             self.replies.asked = None;

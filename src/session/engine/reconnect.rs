@@ -9,7 +9,11 @@ use std::{
 use antiphon_live::{HistoryItem, HistoryRole};
 
 use super::lifetime::{Attempts, Handle, Scout, Silence};
-use crate::session::{ResumedFrom, digest::Digest, journal::Seed};
+use crate::session::{
+    Restored, ResumedFrom,
+    digest::{self, Digest},
+    journal::{Knows, Seed},
+};
 
 /// What a later connection is told of the conversation, at most.
 const MAX_HISTORY: usize = 200;
@@ -36,8 +40,12 @@ pub(crate) struct Reconnect {
     pub(crate) told: bool,
     /// What the session goes on from, until it was told.
     pub(crate) resumed_from: Option<ResumedFrom>,
+    /// What the model knows of that where the first connection is made by a handle of an earlier run.
+    by_handle: Option<Knows>,
     /// What the present connection was told of the conversation among its instructions.
     pub(crate) digest: Option<Digest>,
+    /// What was said before all that connections are told, in short.
+    summary: Option<Arc<str>>,
     /// The gap between two connections, while there is one.
     pub(crate) gap: Option<Gap>,
     history: VecDeque<Known>,
@@ -67,14 +75,15 @@ pub(crate) struct Gap {
 
 impl Reconnect {
     /// `seed`: what was said before the session.
-    pub(crate) fn new(attempts: Attempts, seed: Option<Seed>) -> Self {
-        let (history, resumed_from) = match seed {
-            Some(Seed { history, told }) => (history, Some(told)),
-            None => (Vec::new(), None),
+    pub(crate) fn new(attempts: Attempts, seed: Option<Seed>, now: Instant) -> Self {
+        let (history, resumed_from, summary, kept) = match seed {
+            Some(Seed { history, told, summary, handle }) => (history, Some(told), summary, handle),
+            None => (Vec::new(), None, None, None),
         };
         Self {
             attempts,
-            handle: Handle::default(),
+            handle: kept.as_ref().map(|kept| Handle::kept(kept, now)).unwrap_or_default(),
+            by_handle: kept.map(|kept| kept.knows),
             silence: Silence::default(),
             scout: None,
             epoch: 0,
@@ -85,8 +94,44 @@ impl Reconnect {
             told: false,
             resumed_from,
             digest: None,
+            summary,
             gap: None,
             history: history.into_iter().map(|item| Known { turn: 0, at: None, item }).collect(),
+        }
+    }
+
+    /// The first connection stands; `in_short`: with who takes no history.
+    pub(crate) fn began(&mut self, in_short: bool) {
+        let knows = self.by_handle.take().filter(|_| self.resumed);
+        let Some(told) = &mut self.resumed_from else { return };
+        if let Some(Knows { restored, left_out }) = knows {
+            (told.restored, told.items, told.left_out) = (restored, 0, left_out);
+            told.by_handle = true;
+        } else if in_short {
+            let items = self.digest.as_ref().map_or(0, |digest| digest.items as u64);
+            told.left_out += told.items.saturating_sub(items);
+            told.restored = match (items, self.summary.is_some(), told.left_out) {
+                (0, false, 0) => Restored::Full,
+                (0, false, _) => Restored::None,
+                _ => Restored::Digest,
+            };
+            told.items = items;
+        }
+    }
+
+    /// Instructions with what a connection has to be told among them.
+    pub(crate) fn instructions(
+        &self,
+        own: Option<&str>,
+        digest: Option<&Digest>,
+    ) -> Option<String> {
+        let before = self.summary.as_ref().map(|summary| {
+            digest::with(own, &format!("What was said before, in short:\n{summary}"))
+        });
+        let own = before.as_deref().or(own);
+        match digest {
+            Some(digest) => Some(digest.after(own)),
+            None => own.map(str::to_owned),
         }
     }
 
@@ -152,7 +197,7 @@ mod tests {
     #[test]
     fn late_words_of_the_user_stand_before_what_they_led_to() {
         let attempts = Attempts::new(Default::default(), 0, 1);
-        let mut reconnect = Reconnect::new(attempts, None);
+        let mut reconnect = Reconnect::new(attempts, None, Instant::now());
         let message = |role, text: &str| HistoryItem::Message { role, text: text.into() };
         for (turn, role, text) in [
             (1, HistoryRole::User, "one"),
@@ -185,7 +230,8 @@ mod tests {
         };
         let says =
             |text: &str| HistoryItem::Message { role: HistoryRole::Agent, text: text.into() };
-        let mut reconnect = Reconnect::new(Attempts::new(Default::default(), 0, 1), None);
+        let mut reconnect =
+            Reconnect::new(Attempts::new(Default::default(), 0, 1), None, Instant::now());
         reconnect.remember(1, at(1), call("before"));
         reconnect.remember(1, at(4), call("while"));
         reconnect.remember(1, at(6), call("while, too"));

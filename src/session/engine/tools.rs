@@ -49,7 +49,7 @@ impl Engine {
             self.set_state(SessionState::Processing);
         }
         // Until they are answered, who resumes knows nothing of them.
-        self.reconnect.handle.outdate();
+        self.outdate_handle();
         for request in calls {
             let ticket = self.calls.add(self.epoch, number, reply_done, turn, request.clone());
             if self.calls.iter().count() > MAX_OPEN_CALLS {

@@ -17,6 +17,11 @@ pub struct ResumedFrom {
     pub items: u64,
     /// How many earlier ones it was not told.
     pub left_out: u64,
+    /// The provider goes on with the conversation itself, by a handle that was kept
+    /// ([`SessionBuilder::keep_handles`](crate::session::SessionBuilder::keep_handles)): nothing was told
+    /// again, and what was restored is what it knew.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_handle: bool,
     /// The ids of calls of which nobody knows how they ended: their process was killed while they ran, or
     /// they were cut off by a time-out or by hanging up.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

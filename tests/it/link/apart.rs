@@ -145,3 +145,35 @@ async fn a_branch_leaves_the_call_of_another_one_alone() {
     let row = branch.turn(&agent, "And now?", "Nothing.").await;
     assert!(!lines(&row).iter().any(|line| line.contains("pay")), "{:#?}", lines(&row));
 }
+
+#[tokio::test(start_paused = true)]
+async fn whoever_goes_on_from_where_a_call_waited_is_told_how_it_ended() {
+    let (agent, _, latch) = asking();
+    let mut rig = linked(&agent, ask).await;
+    let key = parks(&mut rig).await;
+    let waits = goes_on(&mut rig, &agent).await.snapshot_id;
+    // Another line of the conversation has told it already.
+    rig.session.approve(&key, Answer::new()).await.unwrap();
+    rig.until(is_settled).await;
+    rig.session.stop();
+    rig.end().await;
+    let tip = agent.get_latest_snapshot(&cx(), "s").await.unwrap();
+    assert!(lines(&tip).iter().any(|line| line.starts_with("tool: !pay") && line.contains("ok")));
+
+    for _ in 0..2 {
+        let from = waits.clone();
+        let mut fork = linked(&agent, |builder| ask(builder).resume_snapshot(from)).await;
+        let row = fork.turn(&agent, "And now?", "It is paid.").await;
+        let told: Vec<_> =
+            lines(&row).into_iter().filter(|line| line.starts_with("tool: !pay")).collect();
+        let done = told.iter().filter(|line| line.contains("ok")).count();
+        assert_eq!(done, 1, "{told:#?}");
+        // And once.
+        let row = fork.turn(&agent, "Really?", "Really.").await;
+        let done =
+            lines(&row).into_iter().filter(|line| line.contains("!pay") && line.contains("ok"));
+        assert_eq!(done.count(), 1);
+        fork.session.shutdown(crate::rig::SECOND).await.unwrap();
+    }
+    assert_eq!(latch.calls().len(), 1);
+}

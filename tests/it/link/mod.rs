@@ -9,6 +9,8 @@ mod commits;
 mod durable;
 mod ends;
 mod hand_off;
+#[cfg(feature = "gemini")]
+mod handles;
 mod hangup;
 #[cfg(feature = "serve")]
 mod http;

@@ -293,3 +293,79 @@ async fn who_goes_on_from_a_first_turn_that_was_killed_is_told_of_its_call() {
     let row = rig.turn(&agent, "Is it paid?", "I cannot say.").await;
     assert!(lines(&row)[1].contains("not known"), "{:?}", lines(&row));
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_a_provider_without_history_was_told_outlives_other_instructions() {
+    let agent = plain();
+    let mut rig = linked(&agent, |builder| builder.resume("s")).await;
+    rig.turn(&agent, "Hello.", "Good day.").await;
+    rig.session.shutdown(SECOND).await.unwrap();
+    let setup = Setup::able(|able| able.history = false);
+    let mut rig = setup.build(|builder| builder.agent(&agent).resume("s")).start().await;
+    rig.commands().await;
+    rig.session.update_instructions("Be brief.").unwrap();
+    let told = rig.commands().await.into_iter().find_map(|command| match command {
+        antiphon::live::LiveCommand::UpdateInstructions(told) => Some(told),
+        _ => None,
+    });
+    let told = told.unwrap();
+    assert!(told.starts_with("Be brief."), "{told}");
+    assert!(told.ends_with("User: Hello.\nYou: Good day."), "{told}");
+    rig.far.close(1011, "gone");
+    rig.until(|kind| matches!(kind, EventKind::StateRestored { .. })).await;
+    let again = rig.provider.requests()[1].config.instructions.clone().unwrap();
+    assert_eq!(again, told);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_summary_outlives_other_instructions() {
+    let agent = plain();
+    let mut rig = linked(&agent, |builder| builder.resume("s")).await;
+    rig.turn(&agent, "Hello.", "Good day.").await;
+    rig.turn(&agent, "How are you?", "Well.").await;
+    rig.session.shutdown(SECOND).await.unwrap();
+    let limits = HistoryLimits::default().turns(1);
+    let mut rig =
+        linked(&agent, |builder| builder.resume("s").history(limits).summarizer(Sums::Up)).await;
+    rig.commands().await;
+    rig.session.update_instructions("Be brief.").unwrap();
+    let told = rig.commands().await.into_iter().find_map(|command| match command {
+        antiphon::live::LiveCommand::UpdateInstructions(told) => Some(told),
+        _ => None,
+    });
+    let expected = "Be brief.\n\nWhat was said before, in short:\n2 things were said.";
+    assert_eq!(told.as_deref(), Some(expected));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_restored_is_what_the_provider_was_told_that_was_connected_with() {
+    let agent = plain();
+    let mut rig = linked(&agent, |builder| builder.resume("s")).await;
+    for n in 0..3 {
+        rig.turn(&agent, &format!("Question {n}: {}", "word ".repeat(500)), "Good day.").await;
+    }
+    rig.session.shutdown(SECOND).await.unwrap();
+    for (first, second, expected) in
+        [(true, false, (Restored::Digest, 3, 3)), (false, true, (Restored::Full, 6, 0))]
+    {
+        let able = |history| {
+            let mut able = antiphon_testkit::full_capabilities();
+            able.history = history;
+            ScriptedProvider::new(able)
+        };
+        let (own, other) = (able(first), able(second));
+        own.plan(antiphon_testkit::ConnectPlan::Refuse(antiphon::live::LiveError::Transport(
+            "down".into(),
+        )));
+        let setup = Setup::over(own).build(|builder| {
+            builder.agent(&agent).resume("s").fallback(Arc::new(other.clone()), |config| config)
+        });
+        let (session, _, config, idle, _) = setup.ready();
+        let mut events = session.events();
+        session.start(config, idle).await.unwrap();
+        let events = now(&mut events).await;
+        let told = resumed(&events).unwrap();
+        assert_eq!((told.restored, told.items, told.left_out), expected);
+        assert_eq!(other.requests()[0].history.len(), if second { 6 } else { 0 });
+    }
+}

@@ -182,6 +182,8 @@ impl Run {
 struct Lane {
     executor: ToolExecutor,
     context: CallContext,
+    /// The memory of all sessions.
+    memory: Arc<dyn Memory>,
     parking: Parking,
     progress: Option<mpsc::Sender<ModelResponseChunk>>,
 }
@@ -204,12 +206,13 @@ impl Lane {
         let turn = run.cx.turn().map_or(1, |turn| turn.turn_index + 1);
         let mut context = CallContext::new(session, turn, memory);
         context.invocation = run.cx.clone();
-        Self { executor, context, parking: run.request.parking.clone(), progress }
+        let (memory, parking) = (run.request.memory.clone(), run.request.parking.clone());
+        Self { executor, context, memory, parking, progress }
     }
 
     /// Runs one call to its end.
     async fn run(self, call: Call, id: Arc<str>) -> CallEnd {
-        let Self { executor, mut context, parking, progress } = self;
+        let Self { executor, mut context, memory, parking, progress } = self;
         let Call { name, reference, arguments, restart, .. } = call;
         let restart = restart.unwrap_or_default();
         let request = ToolCallRequest { id, name: name.clone(), arguments };
@@ -228,6 +231,10 @@ impl Lane {
         if let Some(key) = &restart.parked
             && let Some(record) = parked(&approver, key).await
         {
+            let memory_of = record.approval.as_ref().and_then(|it| it.memory_of.as_ref());
+            if let Some(whose) = memory_of {
+                context.memory = Arc::new(ScopedMemory::of_tenant(memory, approver.scope(), whose));
+            }
             // Judged, counted and run in the name of who asked for it.
             context.invocation = record.on_behalf(&approver);
         }

@@ -270,6 +270,11 @@ impl Account {
         told.into_iter().any(|told| **told == *key)
     }
 
+    /// Whether the history that the invocation began with tells of this call for the first time.
+    pub(crate) fn begins_with(&self, key: &str) -> bool {
+        self.lost.calls.iter().any(|call| *call.key == *key)
+    }
+
     /// Whether this call waited for a person, or ran for one who approved it, in the conversation that
     /// the invocation began with.
     pub(crate) fn awaits(&self, key: &str) -> bool {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{
     CallChange, CallLedger, CallRecord, CallState, LEDGER, in_order,
-    tail::{close_parked, tells_outcome},
+    tail::{close_parked, tells_outcome, waiting_key},
 };
 use crate::{
     InvocationContext, Message, Messages, Part, Role, RuntimeError, state::SessionSnapshot,
@@ -24,7 +24,7 @@ const UNKNOWN: &str = "The outcome of this call is not known: it was cut off whi
 const MAX_LINEAGE: usize = 100_000;
 /// Snapshots so much older than a call were there before it: clocks are no further apart.
 const CLOCKS_APART: SignedDuration = SignedDuration::from_hours(24);
-/// Calls told as unknown, of which it is looked up whether they still are; the newest.
+/// Calls told as unknown, or as waiting, of which it is looked up whether they still are; the newest.
 const MAX_UNKNOWN: usize = 256;
 
 /// The calls of a conversation that no snapshot of it holds: of a turn that was lost with its
@@ -57,7 +57,9 @@ impl Lost {
         let open = ledger.open_calls(cx, Some(session_id)).await?;
         let told = told_of(messages);
         let mut line = Line::new(store, cx, tip, messages.len());
+        let mut waits = waiting_in(messages, &told);
         for record in open {
+            waits.retain(|key| *key != record.key);
             let record = expired_if_due(ledger, cx, record, now).await?;
             if record.is_waiting() || record.is_running(now) {
                 // Somebody has yet to decide, or is at work on it.
@@ -80,6 +82,13 @@ impl Lost {
                 None => {}
             }
         }
+        // Another line of the conversation may have told how they ended; this one has not.
+        for key in waits {
+            let record = ledger.call(cx, &key).await?;
+            let record = record.filter(|it| !it.is_waiting() && !it.is_running(now));
+            lost.calls.extend(record);
+        }
+        in_order(&mut lost.calls);
         let calls = lost.calls.len();
         let unknown = lost.newly_unknown().filter(|call| call.followed_by.is_none());
         lost.unknown = unknown.cloned().collect();
@@ -92,7 +101,7 @@ impl Lost {
                 "the history tells of tool calls that no snapshot holds"
             );
         }
-        lost.find_unknown(ledger, cx, &told, now).await?;
+        lost.find_unknown(ledger, cx, messages, &told, now).await?;
         Ok(lost)
     }
 
@@ -106,11 +115,22 @@ impl Lost {
         &mut self,
         ledger: &dyn CallLedger,
         cx: &InvocationContext,
+        messages: &Messages,
         told: &HashMap<Arc<str>, Told>,
         now: Timestamp,
     ) -> Result<(), RuntimeError> {
-        let unknown = told.iter().filter(|(_, told)| **told == Told::Unknown);
-        for (key, _) in unknown.take(MAX_UNKNOWN) {
+        let newest_first = messages.iter_back().flat_map(|message| outcomes(message));
+        let unknown = newest_first.filter(|(key, _)| told.get(key) == Some(&Told::Unknown));
+        let mut keys: Vec<Arc<str>> = Vec::new();
+        for (key, _) in unknown {
+            if !keys.contains(&key) {
+                keys.push(key);
+            }
+            if keys.len() == MAX_UNKNOWN {
+                break;
+            }
+        }
+        for key in &keys {
             let record = ledger.call(cx, key).await?;
             let record = record.filter(|it| it.is_lost(now) && it.followed_by.is_none());
             self.unknown.extend(record);
@@ -199,6 +219,21 @@ async fn expired_if_due(
         })
     };
     Ok(ledger.save_call(cx, &record.key, &update).await?.unwrap_or(record))
+}
+
+/// The keys of calls of which a conversation tells that they wait for a person, and no more; the newest.
+fn waiting_in(messages: &Messages, told: &HashMap<Arc<str>, Told>) -> Vec<Arc<str>> {
+    let mut keys: Vec<Arc<str>> = Vec::new();
+    let parts = messages.iter_back().flat_map(|message| message.content.iter());
+    for key in parts.filter_map(waiting_key) {
+        if !told.contains_key(key) && !keys.iter().any(|known| **known == *key) {
+            keys.push(key.into());
+        }
+        if keys.len() == MAX_UNKNOWN {
+            break;
+        }
+    }
+    keys
 }
 
 /// The calls of whose outcomes a message tells.

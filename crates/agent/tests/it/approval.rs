@@ -10,9 +10,9 @@ use std::{
 use antiphon_agent::{
     Admission, Agent, AgentFinishReason, AgentInit, AgentInput, AgentOutput, CallContext, Denial,
     Effects, Executed, FuncTool, InMemory, InMemorySessionStore, InterruptibleTool,
-    InvocationContext, Invoke, Message, Messages, Outcome, Parking, Part, Prompt, PromptAgent,
-    Role, RunContext, RuntimeError, SessionStore, ToolExecutor, ToolRegistry, ToolResume,
-    TurnResult, Verdict,
+    InvocationContext, Invoke, Memory, Message, Messages, Outcome, Parking, Part, Prompt,
+    PromptAgent, Role, RunContext, RuntimeError, SessionStore, ToolExecutor, ToolRegistry,
+    ToolResume, TurnResult, Verdict,
     approval::{Answer, ApprovalError, Approvals},
     ledger::{Approval, CallChange, CallRecord, CallState, LEDGER, close_parked, parked_request},
     tool::{interrupt, resume},
@@ -568,6 +568,62 @@ async fn in_writing_nobody_resumes_a_call_of_the_agent_that_had_the_conversation
     assert_eq!(rig.paid.count(), 0);
     // To refuse it nobody's tools are needed.
     rig.approvals.deny(&cx(), &parked.key, Answer::new()).await.unwrap();
+}
+
+#[tokio::test]
+async fn whoever_goes_on_from_where_a_call_waits_is_told_how_it_ended_however_often_that_was_told()
+{
+    let rig = rig();
+    let parked = rig.parks(50).await;
+    let asked = rig.agent.get_latest_snapshot(&cx(), "s").await.unwrap().snapshot_id;
+    let turns = ["It waits.", "It is paid.", "So it is.", "Yes."].map(ModelTurn::says);
+    let (agent, model) = in_writing(&rig, turns);
+    let waits = says(&agent, "And?").await.snapshot_id.unwrap();
+    // Approved elsewhere, which becomes a snapshot beside those that a client goes on from.
+    rig.approve(&parked.key).await.unwrap();
+    let told = |model: &ScriptedModel| {
+        let shown = model.requests().last().unwrap().messages.clone();
+        let outputs = shown.iter().flat_map(|message| message.tool_responses());
+        let paid = |output: &Option<Value>| *output == Some(json!({ "paid": 50 }));
+        outputs.filter(|(_, it)| paid(&it.output)).count()
+    };
+    let output = agent.run_text(&cx(), "Is it paid?", AgentInit::snapshot(waits)).await.unwrap();
+    assert_eq!(told(&model), 1);
+    let next = AgentInit::snapshot(output.snapshot_id.unwrap());
+    agent.run_text(&cx(), "Sure?", next).await.unwrap();
+    assert_eq!(told(&model), 1, "once");
+    // A branch from where it was asked for is told, too.
+    agent.run_text(&cx(), "Well?", AgentInit::snapshot(asked)).await.unwrap();
+    assert_eq!((told(&model), rig.paid.count()), (1, 1));
+}
+
+#[tokio::test]
+async fn in_writing_an_approved_call_sees_the_memory_of_its_caller() {
+    let rig = {
+        let store: Arc<dyn SessionStore> = Arc::new(InMemorySessionStore::new());
+        let tool =
+            FuncTool::new("pay", "Notes.", json!({ "type": "object" }), |cx, _| async move {
+                cx.memory.set("paid", "yes").await.unwrap();
+                Ok(JsonObject::new())
+            });
+        over(store, guarded(tool, policy), Counter::default())
+    };
+    let parked = rig.parks(50).await;
+    rig.change(&parked, |approval| approval.memory_of = Some("ann".into())).await;
+    let memory = Arc::new(InMemory::new());
+    let prompt = Prompt::builder("clerk").system("Pay.").build().unwrap();
+    let agent: Agent = PromptAgent::inline(prompt)
+        .model(ScriptedModel::new([ModelTurn::says("Noted.")]).shared())
+        .tools(rig.tools.clone())
+        .memory(memory.clone())
+        .agent("clerk")
+        .unwrap()
+        .shared_store(rig.store.clone())
+        .build();
+    let input = restart(&rig.history().await);
+    let output = agent.run(&cx(), input, AgentInit::session("s")).await.unwrap();
+    assert_eq!(output.error, None);
+    assert_eq!(memory.list("").await.unwrap(), ["ann/paid"]);
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -108,6 +108,25 @@ impl Endpoint {
         Ok(Handshake { url: self.url(ephemeral), headers, subprotocols: Vec::new() })
     }
 
+    /// Whose conversations those of connections are; `None` where each connection has a key of its own.
+    fn account(&self, config: &LiveConfig) -> Option<SecretString> {
+        let Self { base, query, user_project, .. } = self;
+        let payer = user_project.as_deref().unwrap_or_default();
+        let who = match &self.platform {
+            // Tokens come and go, the project stays.
+            Platform::Vertex { project: Some(project), location } => {
+                let location = location.as_deref().unwrap_or("global");
+                format!("projects/{project}/locations/{location}")
+            }
+            _ if config.bearer.is_some() => return None,
+            _ => {
+                let key = config.api_key.as_ref()?.expose_secret().trim();
+                (!key.is_empty() && !key.starts_with(EPHEMERAL)).then(|| key.to_owned())?
+            }
+        };
+        Some(SecretString::from([base.as_str(), query, payer, &who].join("\n")))
+    }
+
     fn url(&self, ephemeral: bool) -> String {
         let Self { base, query, .. } = self;
         if self.whole {
@@ -133,6 +152,12 @@ impl Endpoint {
             }
         }
     }
+}
+
+/// Where, and as whom, connections with this configuration are made; see [`Endpoint::account`].
+pub(crate) fn account(config: &LiveConfig, platform: Option<&Platform>) -> Option<SecretString> {
+    let endpoint = Endpoint::new(config, &Options::new(config), platform, false).ok()?;
+    endpoint.account(config)
 }
 
 fn platform(
@@ -263,6 +288,32 @@ mod tests {
         assert!(url.starts_with("wss://aiplatform.googleapis.com/ws/google.cloud"), "{url}");
         assert_eq!(header, "x-goog-api-key: AQ.x");
         assert_eq!(express.model_path("m"), "publishers/google/models/m");
+    }
+
+    #[test]
+    fn an_account_is_the_address_and_who_pays() {
+        let account = |edit: &dyn Fn(LiveConfig) -> LiveConfig, platform: Option<&Platform>| {
+            let account = account(&edit(LiveConfig::new()), platform);
+            account.map(|account| account.expose_secret().to_owned())
+        };
+        let key = |key: &'static str| move |config: LiveConfig| config.api_key(key);
+        let own = account(&key("AIza1"), None).unwrap();
+        assert_eq!(account(&key(" AIza1 "), None), Some(own.clone()));
+        assert_ne!(account(&key("AIza2"), None), Some(own.clone()));
+        let elsewhere = |config: LiveConfig| {
+            let mut config = config.api_key("AIza1");
+            config.endpoint = Some("wss://proxy.example".into());
+            config
+        };
+        assert_ne!(account(&elsewhere, None), Some(own));
+        // No two runs have the same, or nobody knows whose they are.
+        assert_eq!(account(&key("auth_tokens/abc"), None), None);
+        assert_eq!(account(&|config| config, None), None);
+        // A token of a project comes and goes.
+        let project = |name: &str| Platform::Vertex { project: Some(name.into()), location: None };
+        let (one, other) = (project("p"), project("q"));
+        assert_eq!(account(&key("ya29.a"), Some(&one)), account(&key("ya29.b"), Some(&one)));
+        assert_ne!(account(&key("ya29.a"), Some(&one)), account(&key("ya29.a"), Some(&other)));
     }
 
     #[test]

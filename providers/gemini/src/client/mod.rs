@@ -37,6 +37,7 @@ use self::{
 use crate::wire::{ApiError, ClientMessage, ServerMessage};
 
 pub use endpoint::Platform;
+pub(crate) use endpoint::account;
 
 /// The provider's name.
 pub(crate) const NAME: &str = "gemini";

@@ -66,7 +66,12 @@ impl Kept {
         let from = match &self.from {
             From::Nothing => None,
             From::Latest => Some(store.latest(cx).await?),
-            From::Id(id) => Some(store.find(cx, id).await?),
+            From::Id(id) => match store.find(cx, id).await {
+                Ok(found) => Some(found),
+                // One that was killed in its first turn has no snapshot, but may have calls.
+                Err(_) if store.has_calls(cx, id).await? => None,
+                Err(nothing) => return Err(nothing),
+            },
         };
         let mut limits = RuntimeLimits::default();
         if let Some(heartbeat) = self.heartbeat {
@@ -81,10 +86,23 @@ impl Kept {
                 .shared_store(store.shared())
                 .limits(limits)
                 .build();
+        // Beside the words of the conversation they give nothing away.
+        let handles = store.memory().await?;
         let builder = builder.agent(&agent).on_hangup(self.on_hangup).parking(parking);
+        let builder = builder.keep_handles(handles);
         Ok(match from {
-            Some(from) => builder.resume_snapshot(from.snapshot_id),
-            None => builder,
+            Some(from) => match (&self.from, from.session_id) {
+                (From::Id(id), _) if **id == *from.snapshot_id => {
+                    builder.resume_snapshot(from.snapshot_id)
+                }
+                // By its session it goes on from before work that was left behind and lost.
+                (_, Some(session)) => builder.resume(session),
+                (_, None) => builder.resume_snapshot(from.snapshot_id),
+            },
+            None => match &self.from {
+                From::Id(id) => builder.resume(id.as_str()),
+                From::Latest | From::Nothing => builder,
+            },
         })
     }
 }

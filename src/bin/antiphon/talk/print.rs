@@ -74,6 +74,9 @@ fn describe(event: &EventKind) -> Option<String> {
         EventKind::SessionStarted { provider, model, .. } => {
             format!("-- talking with {provider} ({model})")
         }
+        EventKind::SessionResumed(from) if from.by_handle => {
+            "-- going on from before: the provider knows the conversation".to_owned()
+        }
         EventKind::SessionResumed(from) => {
             format!(
                 "-- going on from before: {} of {} messages",

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use antiphon_live::{LiveError, Resumption};
 
-use crate::session::engine::timers::at;
+use crate::session::{engine::timers::at, journal::SeedHandle};
 
 /// How often a provider may hang up on it. More than once: a server may take the connection before for
 /// open still, and then refuses who comes by its handle.
@@ -26,15 +26,24 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
+    /// One of an earlier run, that holds all of the conversation.
+    pub(crate) fn kept(of: &SeedHandle, now: Instant) -> Self {
+        Self {
+            newest: Some((of.candidate, of.handle.clone())),
+            until: of.good_for.map(|good_for| at(now, good_for)),
+            ..Self::default()
+        }
+    }
+
     /// The provider gave a newer one. `whole`: nothing is under way that it cannot hold.
     pub(crate) fn renew(&mut self, provider: usize, handle: Resumption, whole: bool) {
         let newest = Some((provider, handle));
         *self = Self { newest, outdated: !whole, ..Self::default() };
     }
 
-    /// Something began that is not in it.
-    pub(crate) fn outdate(&mut self) {
-        self.outdated = true;
+    /// Something began that is not in it. Whether nothing had before.
+    pub(crate) fn outdate(&mut self) -> bool {
+        !std::mem::replace(&mut self.outdated, true) && self.newest.is_some()
     }
 
     /// Something was written down that a connection without it is told.
@@ -85,6 +94,19 @@ impl Handle {
         }
     }
 
+    /// The first connection of a run could not be made by it: whether another may be, without it.
+    pub(crate) fn is_worth_another(error: &LiveError) -> bool {
+        !matches!(
+            error,
+            LiveError::Unauthorized(_)
+                | LiveError::MissingApiKey { .. }
+                | LiveError::MissingEndpoint { .. }
+                | LiveError::Unsupported { .. }
+                | LiveError::RateLimited { .. }
+                | LiveError::Transport(_)
+        )
+    }
+
     /// It is of no use. Whether there was one.
     pub(crate) fn forget(&mut self) -> bool {
         std::mem::take(self).newest.is_some()
@@ -94,6 +116,7 @@ impl Handle {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::session::journal::Knows;
 
     fn resumption() -> Resumption {
         Resumption { handle: "h".to_owned().into() }
@@ -123,6 +146,20 @@ mod tests {
         assert!(handle.usable(1, now + hour).is_some());
         assert!(handle.usable(1, now + 2 * hour).is_none());
         assert!(!handle.forget());
+    }
+
+    #[test]
+    fn a_handle_of_an_earlier_run_is_good_for_the_rest_of_its_time() {
+        let now = Instant::now();
+        let hour = Duration::from_secs(3_600);
+        let knows = Knows::ALL;
+        let kept = SeedHandle { candidate: 1, handle: resumption(), good_for: Some(hour), knows };
+        let mut handle = Handle::kept(&kept, now);
+        assert!(handle.usable(0, now).is_none() && handle.usable(1, now).is_some());
+        assert!(!handle.is_outdated());
+        // Whatever its connection may add, nobody knows when that one ended.
+        handle.connection_ended(now, Some(2 * hour));
+        assert!(handle.usable(1, now + hour).is_none());
     }
 
     #[test]

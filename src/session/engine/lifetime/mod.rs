@@ -99,11 +99,13 @@ impl Engine {
         let mut live = self.live.clone();
         let in_short = resume.is_none() && self.candidate(provider).takes_no_history;
         let digest = Digest::of(&history).filter(|_| in_short);
-        if let Some(digest) = &digest {
-            let told = digest.after(live.instructions.as_deref());
-            Arc::make_mut(&mut live).instructions = Some(told);
+        let instructions = live.instructions.as_deref();
+        let told = self.reconnect.instructions(instructions, digest.as_ref());
+        if told.as_deref() != instructions {
+            Arc::make_mut(&mut live).instructions = told;
         }
         let told = Told { anything: !history.is_empty(), digest };
+        let history = if in_short { Vec::new() } else { history };
         let epoch = self.reconnect.next_epoch();
         (ConnectRequest::resuming(live, resume, history, epoch), told)
     }
@@ -119,10 +121,8 @@ impl Engine {
 
     /// Instructions that take the place of the present connection's, with what it has to be told.
     pub(super) fn instructions_in_place(&self, instructions: String) -> String {
-        match &self.reconnect.digest {
-            Some(digest) => digest.after(Some(&instructions)),
-            None => instructions,
-        }
+        let digest = self.reconnect.digest.as_ref();
+        self.reconnect.instructions(Some(&instructions), digest).unwrap_or(instructions)
     }
 
     /// Replies that came by an earlier connection and are still being heard; the next one is told as if
@@ -296,7 +296,7 @@ impl Engine {
 
     /// The host finds that the provider does no good: a new connection that is told the conversation.
     pub(super) fn on_host_reconnect(&mut self) {
-        self.reconnect.handle.forget();
+        self.forget_handle();
         let replaced = self.replace_because("the host asks for it", true);
         let on_its_way = !self.connected && !self.timers.is_set(Timer::Backoff);
         if !replaced && on_its_way && self.reconnect.resuming && self.phase == Phase::Running {
