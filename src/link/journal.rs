@@ -13,6 +13,7 @@ use antiphon_agent::{
     ledger::close_parked,
     types::{Status, ToolCallRequest},
 };
+use antiphon_live::Capabilities;
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
@@ -234,6 +235,10 @@ impl Journal for AgentJournal {
             _ => self.turns.note(turn, note, now),
         }
         self.commit_finished();
+    }
+
+    fn serves(&mut self, capabilities: &Capabilities) {
+        self.turns.transcribed(capabilities.input_transcripts);
     }
 
     fn context(&mut self) -> InvocationContext {

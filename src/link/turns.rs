@@ -347,6 +347,11 @@ impl Turns {
         self.set_deadline(told, now);
     }
 
+    /// Whether the provider tells the user's words from now on: another one may.
+    pub(super) fn transcribed(&mut self, transcripts: bool) {
+        self.transcripts = transcripts;
+    }
+
     /// Takes in what is not told to hosts; [`Turns::poll`] afterwards.
     pub(super) fn note(&mut self, turn: u64, note: &Note, now: Instant) {
         if turn > self.number {

@@ -287,12 +287,7 @@ impl Desk {
                 // Of two who look at the same time one tells.
                 let Some(parked) = lock(&self.parked).remove(key) else { return };
                 approvals.note(context, &record);
-                let mut told = lock(&self.told);
-                if told.len() >= MAX_TOLD {
-                    told.pop_front();
-                }
-                told.push_back(key.clone());
-                drop(told);
+                self.remember_told(key);
                 match self.tell(&record) {
                     Ok(()) => {}
                     // Too much is under way: at the next look.
@@ -315,6 +310,14 @@ impl Desk {
             Err(ApprovalError::NotFound(_)) => drop(lock(&self.parked).remove(key)),
             Err(error) => tracing::debug!(call = &**key, %error, "a call that waits was not read"),
         }
+    }
+
+    fn remember_told(&self, key: &Arc<str>) {
+        let mut told = lock(&self.told);
+        if told.len() >= MAX_TOLD {
+            told.pop_front();
+        }
+        told.push_back(key.clone());
     }
 
     fn tell(&self, record: &CallRecord) -> Result<(), SendError> {

@@ -159,6 +159,9 @@ pub(crate) trait Journal: Send {
     /// What the record has beyond what hosts are told.
     fn note(&mut self, turn: u64, note: &Note, now: Instant);
 
+    /// A connection that can do this is used from now on.
+    fn serves(&mut self, capabilities: &Capabilities);
+
     /// What policy and tools of the present turn know of the agent's session.
     fn context(&mut self) -> InvocationContext;
 

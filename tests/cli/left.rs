@@ -29,7 +29,6 @@ fn its_snapshot_is_shown_as_expired_within_the_configured_time() {
         .file("tools.json", SLOW)
         .spawn();
     let session = running.event("session_started")["session_id"].as_str().unwrap().to_owned();
-    let before = running.event("turn_committed")["snapshot_id"].as_str().unwrap().to_owned();
     while running.event("tool_call")["name"] != "bake" {}
     running.interrupt();
     let detached = running.event("detached");
@@ -37,6 +36,7 @@ fn its_snapshot_is_shown_as_expired_within_the_configured_time() {
     let show = ["snapshots", "show", &*id, "--json", "--store", "turns.db"];
     let row: Value = serde_json::from_str(&running.beside(show)).unwrap();
     assert_eq!(row["status"], "pending");
+    let before = row["parentId"].as_str().unwrap().to_owned();
 
     let mut folder = running.kill();
     // The tool outlives its caller.

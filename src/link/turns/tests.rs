@@ -136,6 +136,19 @@ fn a_turn_is_committed_once_it_is_finished() {
 }
 
 #[test]
+fn words_are_waited_for_where_the_provider_that_serves_tells_them() {
+    let mut told = Told::new();
+    told.turns.transcribed(false);
+    told.agent(1, "Good day.").finished(1);
+    assert_eq!(told.commit().unwrap(), ["model Good day."]);
+    told.turns.transcribed(true);
+    told.agent(2, "Well, thank you.").finished(2);
+    assert_eq!(told.commit(), None);
+    told.user(2, "How are you?");
+    assert_eq!(told.commit().unwrap(), ["user How are you?", "model Well, thank you."]);
+}
+
+#[test]
 fn words_that_come_late_are_waited_for_and_stand_first() {
     let mut told = Told::new();
     told.tell(1, EventKind::PlaybackStarted).agent(1, "Hello.").finished(1);

@@ -274,12 +274,20 @@ impl Driver {
             if let Input::Connected { epoch, capabilities } = &input
                 && self.wire.uses(*epoch)
             {
-                self.shared.publish_capabilities(capabilities.clone());
+                self.serves(capabilities.clone());
             }
             self.input(input, now);
         }
         self.due |= Sources::WIRE;
         true
+    }
+
+    /// A connection that can do this is the one that is used.
+    fn serves(&mut self, capabilities: Arc<Capabilities>) {
+        if let Some(journal) = &mut self.journal {
+            journal.serves(&capabilities);
+        }
+        self.shared.publish_capabilities(capabilities);
     }
 
     fn poll_wire_out(&mut self, cx: &mut Context<'_>, now: Instant) -> bool {
@@ -380,7 +388,7 @@ impl Driver {
             }
             Output::Close { epoch } => {
                 if let Some(capabilities) = self.wire.close(epoch) {
-                    self.shared.publish_capabilities(capabilities);
+                    self.serves(capabilities);
                     self.forget_ids();
                 }
                 self.due |= Sources::WIRE;

@@ -321,3 +321,37 @@ async fn who_finds_work_finished_by_a_process_that_is_gone_hears_of_it_once() {
         rig.session.stop();
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_outcome_that_comes_while_the_session_ends_stands_in_the_history() {
+    let permits = Arc::new(Semaphore::new(0));
+    let store = Arc::new(InMemorySessionStore::new());
+    let agent = speaking(store, pay(&permits));
+    let mut rig = linked(&agent, ask).await;
+    let key = parks(&mut rig).await;
+    goes_on(&mut rig, &agent).await;
+    let (session, approved) = (rig.session.clone(), key.clone());
+    let deciding =
+        tokio::spawn(async move { session.approve(&approved, Answer::new()).await.unwrap() });
+    rig.settle().await;
+    // The tool ends within the time that the session takes to close.
+    tokio::spawn(async move {
+        tokio::time::sleep(SECOND).await;
+        permits.add_permits(1);
+    });
+    rig.session.shutdown(SECOND).await.unwrap();
+    deciding.await.unwrap();
+    let tip = agent.get_latest_snapshot(&cx(), "s").await.unwrap();
+    let told = lines(&tip).into_iter().filter(|line| line.contains(r#"!pay {"amount":5}"#));
+    assert_eq!(told.count(), 1, "{:#?}", lines(&tip));
+    // And is told once.
+    let rig = linked(&agent, ask).await;
+    let history = &rig.provider.requests()[0].history;
+    let told = history.iter().filter(|item| match item {
+        antiphon::live::HistoryItem::Tool { response, .. } => {
+            response.get("amount") == Some(&json!(5))
+        }
+        _ => false,
+    });
+    assert_eq!(told.count(), 1, "{history:?}");
+}

@@ -50,8 +50,9 @@ pub struct RuntimeLimits {
 /// [`RuntimeLimits::unwritten_turns`] and [`RuntimeLimits::unwritten_bytes`] allow).
 ///
 /// Whichever it is, nobody is told of a snapshot that is not there, what was said stays in memory,
-/// and once the store can write again it is written in order. What is not written when the
-/// conversation ends is lost: it goes on from the last snapshot another time.
+/// and once the store can write again it is written in order. What is not written when a
+/// conversation by voice ends is tried once more; what cannot be written even then is lost, and it goes
+/// on from the last snapshot another time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnStoreStall {
