@@ -119,6 +119,22 @@ fn a_policy_that_asks_wants_a_store_that_calls_can_wait_in() {
 }
 
 #[test]
+fn a_bridge_refuses_a_policy_that_asks() {
+    let config = "listen = \"127.0.0.1:0\"\n[carriers.twilio]\nverify = \"none\"\n\
+                  [agent]\nprovider = \"offline\"\npolicy = \"policy.json\"\n";
+    let bridge = |arguments: &[&str]| {
+        let program = Program::new(["bridge", "--config", "bridge.toml"]).args(arguments);
+        program.file("bridge.toml", config).file("policy.json", POLICY).run()
+    };
+    let run = bridge(&["check"]);
+    assert_ne!(run.status, 0, "{}", run.stdout);
+    assert!(run.stdout.contains("failed  policy: line 6: a rule has a person"), "{}", run.stdout);
+    let run = bridge(&[]);
+    assert_eq!(run.status, 2, "{}", run.stderr);
+    assert!(run.stderr.contains("no store in which they could wait"), "{}", run.stderr);
+}
+
+#[test]
 fn a_call_of_another_agent_is_not_approved_with_these_tools() {
     let run = talk().run().ok();
     let key = key_of(run.one("approval_requested"));
