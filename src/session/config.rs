@@ -47,6 +47,9 @@ pub struct SessionLimits {
     pub uplink: Duration,
     /// The user's audio kept while a connection is replaced; the next one gets it. Default: 30 seconds.
     pub gap_audio: Duration,
+    /// A connection is replaced by plan after so long, as before a limit that the provider tells: for a
+    /// proxy or a load balancer that ends connections earlier. Default: `None`.
+    pub connection: Option<Duration>,
     /// A reply's audio not yet played, after which the reply is cancelled. Default: 120 seconds.
     pub reply_audio: Duration,
     /// Without a sign that a reply is over, the session listens again this long after its last audio
@@ -57,7 +60,8 @@ pub struct SessionLimits {
     /// audio should have ended, for the sink's word that it was heard. Then it is committed without.
     /// Default: 5 seconds.
     pub turn_settle: Duration,
-    /// Without any event after the user's turn, `stalled` is told. Default: 10 seconds.
+    /// Without any event after the user's turn, or after speech of theirs, `stalled` is told. Default: 10
+    /// seconds.
     pub stall: Duration,
     /// What is done about that. Default: [`OnStall::Tell`].
     pub on_stall: OnStall,
@@ -122,7 +126,12 @@ impl SessionLimits {
             &mut self.detached,
             &mut self.close,
         ];
-        let maybe = [&mut self.authorize_deadline, &mut self.max_length, &mut self.max_silence];
+        let maybe = [
+            &mut self.authorize_deadline,
+            &mut self.connection,
+            &mut self.max_length,
+            &mut self.max_silence,
+        ];
         for time in times.into_iter().chain(maybe.into_iter().flatten()) {
             *time = NEVER.min(*time);
         }
@@ -136,6 +145,7 @@ impl Default for SessionLimits {
             authorize_deadline: Some(Duration::from_millis(100)),
             uplink: Duration::from_secs(2),
             gap_audio: Duration::from_secs(30),
+            connection: None,
             reply_audio: Duration::from_secs(120),
             settle: Duration::from_millis(900),
             turn_settle: Duration::from_secs(5),

@@ -379,9 +379,11 @@ impl Driver {
                 self.due |= Sources::WIRE;
             }
             Output::Close { epoch } => {
-                if let Some(capabilities) = self.wire.close(epoch) {
-                    self.shared.publish_capabilities(capabilities);
-                    self.forget_ids();
+                if let Some(next) = self.wire.close(epoch) {
+                    self.shared.publish_capabilities(next.capabilities);
+                    if !next.resumes {
+                        self.forget_ids();
+                    }
                 }
                 self.due |= Sources::WIRE;
             }

@@ -163,6 +163,9 @@ impl Engine {
         self.attention.speaking = false;
         self.utterances.speech_was_noise();
         self.forget_speech();
+        if !self.timers.is_set(Timer::Answer) {
+            self.answer_is_due();
+        }
     }
 
     pub(super) fn ask_prompt(

@@ -91,6 +91,8 @@ impl Engine {
                 self.reconnect.handle.renew(provider, handle, self.is_told_whole());
             }
             LiveEvent::NotResumable => self.reconnect.handle.outdate(),
+            // The driver keeps what a handle does not hold.
+            LiveEvent::HandleHolds { .. } => {}
             _ => self.stats.ignored_events += 1,
         }
     }
@@ -133,9 +135,13 @@ impl Engine {
             event,
             LiveEvent::Ignored { .. }
                 | LiveEvent::Resumable(_)
+                | LiveEvent::HandleHolds { .. }
                 | LiveEvent::NotResumable
                 | LiveEvent::GoingAway { .. }
         );
+        if counts && self.timers.is_set(Timer::Answer) {
+            self.answer_is_due();
+        }
         if counts && self.timers.is_set(Timer::Stall) {
             self.stalled.since = Some(self.now);
             self.stalled.times = 0;
@@ -150,6 +156,7 @@ impl Engine {
         self.speeches.begins(self.now, began);
         self.emit(EventKind::SpeechStarted);
         self.user_begins(false);
+        self.user_spoke();
         if !self.can(|can| can.input_transcripts) {
             self.user_is_active();
         }
@@ -183,6 +190,7 @@ impl Engine {
         let ended = self.now.checked_sub(late).unwrap_or(self.now);
         self.latency.user_ended(ended);
         self.speeches.ends(ended);
+        self.answer_is_due();
         self.floor_is_left();
     }
 
@@ -209,6 +217,12 @@ impl Engine {
         let meant = meant && self.replies.protected().is_none();
         if !meant || !self.interrupt(false) {
             self.stats.ignored_events += 1;
+            return;
+        }
+        // Somebody spoke.
+        self.user_spoke();
+        if !self.attention.user_speaks() {
+            self.answer_is_due();
         }
     }
 
@@ -295,6 +309,7 @@ impl Engine {
         if !earlier {
             self.timers.stop(Timer::TranscriptWait);
             self.attention.speech_is_over();
+            self.speech_is_answered();
         }
         self.note_utterance(turn, &utterance);
         self.emit_in(turn, EventKind::UserMessage { text: text.clone() });
@@ -336,6 +351,7 @@ impl Engine {
         self.turn.pending = false;
         self.attention.speech_is_over();
         self.timers.stop(Timer::TranscriptWait);
+        self.speech_is_answered();
     }
 
     /// The user's next turn begins.
@@ -397,6 +413,7 @@ impl Engine {
         let text = reply.ledger.whole_text();
         let (turn, number, guarded) = (reply.turn, reply.number, reply.guard.is_some());
         self.timers.stop(Timer::LostEnd);
+        self.agent_answers();
         if guarded {
             self.guard_words(number, text, done, spoken);
         } else if !text.is_empty() {
@@ -458,6 +475,9 @@ impl Engine {
                 self.playback_starts(turn, silence);
             }
         }
+        if first {
+            self.agent_answers();
+        }
         self.set_state(SessionState::Speaking);
         self.timers.stop(Timer::LostEnd);
         self.timers.set(Timer::Settle, self.now + self.limits.settle);
@@ -492,8 +512,18 @@ impl Engine {
             self.stats.ignored_events += 1;
             return;
         }
+        let silent =
+            self.replies.active.as_ref().is_some_and(|reply| {
+                !reply.ledger.has_audio() && reply.ledger.whole_text().is_empty()
+            });
         self.end_reply(&id, outcome);
-        self.reconnect.attempts.worked();
+        if !matches!(outcome, ReplyOutcome::Interrupted | ReplyOutcome::Cancelled) {
+            self.agent_answers();
+        }
+        self.judge_provider(!(silent && outcome == ReplyOutcome::Failed));
+        if !self.connected {
+            return;
+        }
         if self.utterances.any_open() && !self.attention.user_speaks() {
             self.timers.set(Timer::TranscriptFlush, self.now + TRANSCRIPT_FLUSH);
         }

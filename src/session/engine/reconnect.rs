@@ -6,13 +6,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use antiphon_live::{HistoryItem, HistoryRole};
+use antiphon_live::{HistoryItem, HistoryRole, LiveCommand, LiveConfig};
 
-use super::lifetime::{Attempts, Handle, Scout, Silence};
+use super::lifetime::{Attempts, Handle, Silence, Successor};
 use crate::session::{ResumedFrom, digest::Digest, journal::Seed};
 
 /// What a later connection is told of the conversation, at most.
 const MAX_HISTORY: usize = 200;
+/// When a session that fell back first looks for a better provider, where its connection has no end.
+pub(super) const LOOK_HOME_FIRST: Duration = Duration::from_secs(3 * 60);
 
 /// What outlives a connection, and what the next one is told of it.
 #[derive(Debug)]
@@ -20,8 +22,8 @@ pub(crate) struct Reconnect {
     pub(crate) attempts: Attempts,
     pub(crate) handle: Handle,
     pub(crate) silence: Silence,
-    /// A connection with a better provider that is being made beside the present one.
-    pub(crate) scout: Option<Scout>,
+    /// The connection that is being made beside the present one.
+    pub(crate) successor: Option<Successor>,
     /// The number of the newest connection that was asked for.
     epoch: u32,
     /// How often something was written down.
@@ -38,6 +40,18 @@ pub(crate) struct Reconnect {
     pub(crate) resumed_from: Option<ResumedFrom>,
     /// What the present connection was told of the conversation among its instructions.
     pub(crate) digest: Option<Digest>,
+    /// What the connection that is being made was asked for with.
+    pub(crate) asked_with: Option<Arc<LiveConfig>>,
+    /// A better provider is looked for though the present connection lasts.
+    pub(crate) homesick: bool,
+    /// How long until one is next.
+    pub(crate) home_after: Duration,
+    /// How many replies failed without a word, one after the other.
+    pub(crate) failed_replies: u32,
+    /// What the user said to the last connection that no handle holds.
+    pub(crate) unheld: Vec<LiveCommand>,
+    /// The last connection was left while nobody spoke.
+    pub(crate) left_in_quiet: bool,
     /// The gap between two connections, while there is one.
     pub(crate) gap: Option<Gap>,
     history: VecDeque<Known>,
@@ -76,7 +90,7 @@ impl Reconnect {
             attempts,
             handle: Handle::default(),
             silence: Silence::default(),
-            scout: None,
+            successor: None,
             epoch: 0,
             remembered: 0,
             leave_from: None,
@@ -85,6 +99,12 @@ impl Reconnect {
             told: false,
             resumed_from,
             digest: None,
+            asked_with: None,
+            homesick: false,
+            home_after: LOOK_HOME_FIRST,
+            failed_replies: 0,
+            unheld: Vec::new(),
+            left_in_quiet: false,
             gap: None,
             history: history.into_iter().map(|item| Known { turn: 0, at: None, item }).collect(),
         }

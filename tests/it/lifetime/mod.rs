@@ -1,5 +1,6 @@
 //! Connections end and conversations do not: planned changes, losses, silence, other providers.
 
+mod beside;
 #[cfg(feature = "openai")]
 mod dialects;
 mod failover;
@@ -10,6 +11,7 @@ mod gone;
 mod hand_off;
 mod rotation;
 mod stalls;
+mod unanswered;
 #[cfg(feature = "openai")]
 mod wire;
 

@@ -36,7 +36,7 @@ impl Silence {
 
     /// The user's audio goes up.
     pub(crate) fn audio(&mut self, frame: &AudioFrame, now: Instant) {
-        if self.heard.is_some() && dbfs(frame) > VOICE_DBFS {
+        if self.heard.is_some() && is_voice(frame) {
             self.heard = Some(now);
         }
     }
@@ -45,6 +45,11 @@ impl Silence {
     pub(crate) fn until(&self) -> Option<Instant> {
         self.heard.map(|heard| heard + PAUSE)
     }
+}
+
+/// Whether this may be a voice.
+pub(crate) fn is_voice(frame: &AudioFrame) -> bool {
+    dbfs(frame) > VOICE_DBFS
 }
 
 fn dbfs(frame: &AudioFrame) -> f32 {
