@@ -9,7 +9,7 @@ use super::{
     Engine, Phase, confirm,
     floor::WordsAre,
     io::{Origin, Output},
-    sequencer::Why,
+    sequencer::{Reply, Why},
     timers::Timer,
     transcripts::{self, Utterance},
 };
@@ -40,7 +40,10 @@ impl Engine {
             LiveEvent::SpeechStarted { audio_start_ms } => self.on_speech_started(audio_start_ms),
             LiveEvent::SpeechStopped { audio_end_ms } => self.on_speech_stopped(audio_end_ms),
             LiveEvent::Interrupted { reply } => self.on_interrupted(reply),
-            LiveEvent::InputCommitted { item } => self.utterances.committed(item, self.now),
+            LiveEvent::InputCommitted { item } => {
+                self.utterances.committed(item, self.now);
+                self.speech_is_taken();
+            }
             LiveEvent::InputTranscript { item, text, speaker } => {
                 let language = speaker.and_then(|speaker| speaker.language);
                 self.on_input_transcript(item, text, language);
@@ -190,7 +193,8 @@ impl Engine {
         let ended = self.now.checked_sub(late).unwrap_or(self.now);
         self.latency.user_ended(ended);
         self.speeches.ends(ended);
-        self.answer_is_due();
+        let until_told = audio_end_ms.map_or(self.end_silence(), |_| Duration::ZERO);
+        self.speech_lasted(self.speeches.length_of_last().saturating_sub(until_told));
         self.floor_is_left();
     }
 
@@ -221,6 +225,7 @@ impl Engine {
         }
         // Somebody spoke.
         self.user_spoke();
+        self.speech_is_taken();
         if !self.attention.user_speaks() {
             self.answer_is_due();
         }
@@ -356,6 +361,10 @@ impl Engine {
 
     /// The user's next turn begins.
     pub(super) fn begin_turn(&mut self) -> u64 {
+        if std::mem::take(&mut self.turn.failed) {
+            self.turn.replied = true;
+            self.finish_turn();
+        }
         self.reconnect.handle.outdate();
         self.turn.number += 1;
         self.turn.open = true;
@@ -397,6 +406,7 @@ impl Engine {
         self.timers.stop(Timer::TranscriptWait);
         self.timers.stop(Timer::CancelAck);
         self.stats.replies += 1;
+        self.turn.failed = false;
         let turn = self.turn.number;
         self.replies.start(reply, why, turn, protected);
         self.guard_reply();
@@ -512,10 +522,7 @@ impl Engine {
             self.stats.ignored_events += 1;
             return;
         }
-        let silent =
-            self.replies.active.as_ref().is_some_and(|reply| {
-                !reply.ledger.has_audio() && reply.ledger.whole_text().is_empty()
-            });
+        let silent = self.replies.active.as_ref().is_some_and(Reply::is_silent);
         self.end_reply(&id, outcome);
         if !matches!(outcome, ReplyOutcome::Interrupted | ReplyOutcome::Cancelled) {
             self.agent_answers();
@@ -531,6 +538,7 @@ impl Engine {
 
     /// No more audio, and no word that the reply is over.
     pub(super) fn on_settle(&mut self) {
+        self.turn.replied |= std::mem::take(&mut self.turn.failed) && self.connected;
         if matches!(self.state, SessionState::Speaking | SessionState::Processing)
             && !self.calls.any_at_work()
         {

@@ -21,6 +21,8 @@ use crate::session::{EndReason, EventKind, OnStall, SessionState};
 const BEFORE: Duration = Duration::from_secs(1);
 /// So much of a voice is speech, and less a noise.
 const SPEECH: Duration = Duration::from_millis(300);
+/// So much of a voice, and who says when the user speaks should have said so.
+const UNNOTICED: Duration = Duration::from_secs(3);
 /// After so long without a voice, what comes is another speech.
 const PAUSE: Duration = Duration::from_secs(2);
 
@@ -34,6 +36,8 @@ pub(super) struct Unanswered {
     limit: Duration,
     /// Since when somebody does.
     since: Option<Instant>,
+    /// It is more than a noise: it was long enough, or the provider has acted on it.
+    certain: bool,
     /// How much of a voice was heard of late, and when.
     voice: Duration,
     heard: Option<Instant>,
@@ -46,6 +50,7 @@ impl Unanswered {
             kept: Duration::ZERO,
             limit,
             since: None,
+            certain: false,
             voice: Duration::ZERO,
             heard: None,
         }
@@ -76,12 +81,12 @@ impl Unanswered {
         self.since.get_or_insert(now);
     }
 
-    /// A voice is heard; whether it is speech by now.
-    fn voice(&mut self, length: Duration, now: Instant) -> bool {
+    /// A voice is heard; how much of it there was by now.
+    fn voice(&mut self, length: Duration, now: Instant) -> Duration {
         let pause = self.heard.is_none_or(|heard| now.saturating_duration_since(heard) >= PAUSE);
         self.voice = if pause { length } else { self.voice + length };
         self.heard = Some(now);
-        self.voice >= SPEECH
+        self.voice
     }
 
     /// Whether an answer is waited for.
@@ -89,7 +94,13 @@ impl Unanswered {
         self.since.is_some()
     }
 
+    /// It lasted so long, or has gone further than a noise would.
+    fn is_speech(&mut self, lasted: Duration) {
+        self.certain |= self.since.is_some() && lasted >= SPEECH;
+    }
+
     fn answered(&mut self) {
+        self.certain = false;
         (self.since, self.voice, self.heard) = (None, Duration::ZERO, None);
         self.forget_audio();
     }
@@ -117,6 +128,26 @@ impl Engine {
         }
     }
 
+    /// The user's speech is over, after so long. Not everything that a detector hears is one.
+    pub(super) fn speech_lasted(&mut self, lasted: Duration) {
+        self.unanswered.is_speech(lasted);
+        self.answer_is_due();
+    }
+
+    /// The provider has taken what was said for something that it will answer.
+    pub(super) fn speech_is_taken(&mut self) {
+        self.unanswered.is_speech(SPEECH);
+    }
+
+    /// No words came of the speech: if it was only a noise, nobody answers that.
+    pub(super) fn no_words_come(&mut self) {
+        if !self.unanswered.certain {
+            self.speech_is_answered();
+        } else if !self.timers.is_set(Timer::Answer) {
+            self.answer_is_due();
+        }
+    }
+
     /// The user has stopped speaking: the answer is due.
     pub(super) fn answer_is_due(&mut self) {
         if self.unanswered.is_awaited() {
@@ -124,15 +155,17 @@ impl Engine {
         }
     }
 
-    /// The user's audio, where nobody else says that they speak.
+    /// The user's audio: where nobody else says that they speak, or who should say so does not.
     pub(super) fn listen_for_speech(&mut self, frame: &AudioFrame) {
-        let heard = self.connected
-            && !self.can(|can| can.tells_speech)
-            && !self.agent_has_floor()
-            && is_voice(frame);
-        if heard && self.unanswered.voice(frame.duration(), self.now) {
+        let tells = self.can(|can| can.tells_speech);
+        let told = tells && (self.attention.user_speaks() || self.unanswered.is_awaited());
+        if !self.connected || told || self.agent_has_floor() || !is_voice(frame) {
+            return;
+        }
+        let enough = if tells { UNNOTICED } else { SPEECH };
+        if self.unanswered.voice(frame.duration(), self.now) >= enough {
             self.user_spoke();
-            self.answer_is_due();
+            self.speech_lasted(SPEECH);
         }
     }
 
@@ -236,8 +269,8 @@ mod tests {
     fn a_knock_is_no_speech() {
         let ms = Duration::from_millis;
         let (now, mut unanswered) = (Instant::now(), Unanswered::new(BEFORE));
-        assert!(!unanswered.voice(ms(200), now));
-        assert!(!unanswered.voice(ms(200), now + PAUSE), "another one");
-        assert!(unanswered.voice(ms(200), now + PAUSE + ms(500)));
+        assert_eq!(unanswered.voice(ms(200), now), ms(200));
+        assert_eq!(unanswered.voice(ms(200), now + PAUSE), ms(200), "another one");
+        assert_eq!(unanswered.voice(ms(200), now + PAUSE + ms(500)), ms(400));
     }
 }

@@ -45,6 +45,8 @@ struct Candidate {
     tried: bool,
     /// It was looked for since connections were last changed.
     looked_for: bool,
+    /// A connection beside the present one was refused for good.
+    refused: bool,
 }
 
 impl Candidate {
@@ -55,6 +57,7 @@ impl Candidate {
         shaky: false,
         tried: false,
         looked_for: false,
+        refused: false,
     };
 
     fn may_try_at(&self, now: Instant) -> bool {
@@ -97,7 +100,7 @@ impl Attempts {
     pub(crate) fn connected(&mut self, now: Instant) {
         self.connected_at = Some(now);
         let candidate = &mut self.candidates[self.current];
-        (candidate.not_before, candidate.doubtful) = (None, false);
+        (candidate.not_before, candidate.doubtful, candidate.refused) = (None, false, false);
     }
 
     /// A reply came to its end: the connection is good.
@@ -156,6 +159,11 @@ impl Attempts {
         self.candidates.iter().any(|of| !of.doubtful && of.may_try_at(now))
     }
 
+    /// Whether everybody has refused another connection while the present one was used: it is the last.
+    pub(crate) fn all_refused(&self) -> bool {
+        self.candidates.iter().all(|of| of.refused)
+    }
+
     /// No attempt follows the present one.
     pub(crate) fn is_last(&self) -> bool {
         self.rounds >= self.policy.max_attempts
@@ -203,6 +211,7 @@ impl Attempts {
         failed: Option<&LiveError>,
         now: Instant,
     ) {
+        self.candidates[candidate].refused = failed.is_some_and(|error| !error.is_recoverable());
         if candidate != self.current {
             self.candidates[candidate].doubtful = failed.is_some();
         }
