@@ -262,7 +262,7 @@ fn a_connection_that_cannot_be_made_beside_is_tried_again_after_growing_waits() 
         }
         scene.wait(SECOND);
     }
-    assert_eq!(tried, [0, 5, 15, 35, 75, 155, 235]);
+    assert_eq!(tried, [0, 5, 10, 20, 40, 80, 160, 240]);
 }
 
 #[test]
