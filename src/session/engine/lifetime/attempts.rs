@@ -249,7 +249,7 @@ impl Attempts {
             (candidate.may_try, candidate.tried, candidate.looked_for) = (true, false, false);
         }
         let may_try = self.candidates.iter().enumerate().filter(|(_, of)| of.may_try_at(now));
-        let best = may_try.min_by_key(|(at, of)| (of.doubtful, *at));
+        let best = may_try.min_by_key(|(at, of)| (of.doubtful || of.refused, *at));
         self.current = best.map_or(0, |(at, _)| at);
         self.candidates[self.current].tried = true;
         Some(self.rounds.max(1))
@@ -580,6 +580,24 @@ mod tests {
         // A dead one is left at once, for who was good last.
         let next = attempts.lost(&refused(), false, later).unwrap();
         assert_eq!((attempts.provider(), next.wait), (2, Duration::ZERO));
+    }
+
+    #[test]
+    fn who_refused_another_connection_is_left_only_for_somebody_else() {
+        let now = Instant::now();
+        for fallbacks in [0, 1] {
+            let mut attempts = Attempts::new(policy(4, 0), fallbacks, 1);
+            attempts.connected(now);
+            attempts.look_for(0);
+            attempts.looked_for(0, Some(&lost()), now);
+            assert!(!attempts.all_refused(), "it may be back");
+            attempts.looked_for(0, Some(&refused()), now);
+            assert_eq!(attempts.all_refused(), fallbacks == 0);
+            let planned = attempts.planned(false, now + STABLE).unwrap();
+            assert_eq!((planned, attempts.provider()), (1, fallbacks));
+            attempts.connected(now);
+            assert!(!attempts.all_refused());
+        }
     }
 
     #[test]
