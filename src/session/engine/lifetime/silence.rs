@@ -50,7 +50,7 @@ pub(crate) fn is_voice(frame: &AudioFrame) -> bool {
 }
 
 fn dbfs(frame: &AudioFrame) -> f32 {
-    let law = |law: Law| frame.data.iter().map(|code| energy(law.decode(*code))).sum();
+    let law = |law: Law| frame.data.iter().map(|code| energy(law.decode(*code))).sum::<u64>();
     let sum: u64 = match frame.format {
         AudioFormat::Pcm16 { .. } => {
             let samples = frame.data.chunks_exact(2);
