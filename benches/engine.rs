@@ -4,20 +4,19 @@
 //! this process, over TCP: how long it takes from the server's word that the user speaks until the
 //! sink is cleared, and what a policy and a hook add to the start of a tool.
 
+mod shared;
+#[path = "shared/sink.rs"]
+mod sink;
+
 use std::{
     hint::black_box,
     sync::mpsc,
-    task::{Context, Poll},
     time::{Duration, Instant},
 };
 
 use antiphon::{
     agent::FuncTool,
-    audio::{AudioFormat, AudioFrame, AudioSink, ClockedSink, Generation, Played, SinkError},
-    live::{
-        Frame, LiveConfig,
-        acceptor::{Accepted, Acceptor, Answer, Listener, Request, ServerSocket},
-    },
+    live::{Frame, LiveConfig, acceptor::ServerSocket},
     policy::RulePolicy,
     providers::openai::OpenAi,
     session::{
@@ -28,7 +27,10 @@ use antiphon::{
 };
 use base64_simd::STANDARD;
 
-type Error = Box<dyn std::error::Error + Send + Sync>;
+use self::{
+    shared::{Error, at, serve},
+    sink::{Seen, Watched},
+};
 
 /// Interruptions, and tool calls of each kind.
 const ROUNDS: usize = 500;
@@ -76,7 +78,11 @@ async fn barge_in() -> Result<(), Error> {
     let (spoke, spoken) = mpsc::channel();
     let (cleared, clears) = mpsc::channel();
     let url = serve(move |socket| interrupt_often(socket, spoke.clone())).await?;
-    let sink = TimedSink { inner: ClockedSink::new(AudioFormat::pcm16(24_000)), cleared };
+    let sink = Watched::new(move |seen| {
+        if seen == Seen::Cleared {
+            let _ = cleared.send(Instant::now());
+        }
+    });
     let session = start(&url, |builder| builder.sink(sink)).await?;
     session.ended().await;
     let times = spoken.try_iter().zip(clears.try_iter()).map(|(spoke, clear)| clear - spoke);
@@ -135,10 +141,7 @@ async fn start(
 
 fn print(what: &str, times: &mut [Duration]) {
     times.sort_unstable();
-    let at = |share: f64| {
-        let last = times.len().saturating_sub(1);
-        times.get((last as f64 * share) as usize).map_or(f64::NAN, |time| time.as_secs_f64() * 1e6)
-    };
+    let at = |share: f64| at(times, share).as_secs_f64() * 1e6;
     println!(
         "session, {what:31} p50 {:>7.1} us  p99 {:>7.1} us  worst {:>7.1} us  ({} times)",
         at(0.5),
@@ -148,33 +151,11 @@ fn print(what: &str, times: &mut [Duration]) {
     );
 }
 
-/// A server on a port of its own; `talk` is what it does with its one client.
-async fn serve<T, Fut>(talk: T) -> Result<String, Error>
-where
-    T: Fn(ServerSocket) -> Fut + Clone + Send + Sync + 'static,
-    Fut: Future<Output = Result<(), Error>> + Send,
-{
-    let listener = Listener::bind("127.0.0.1:0", Acceptor::default()).await?;
-    let url = format!("ws://{}/v1/realtime", listener.local_addr()?);
-    tokio::spawn(listener.serve(
-        |_: &Request| Answer::upgrade(),
-        move |accepted: Accepted| {
-            let talk = talk.clone();
-            async move {
-                // The client that is gone is missed by nobody.
-                let _ = talk(accepted.socket).await;
-            }
-        },
-    ));
-    Ok(url)
-}
-
 /// Speaks a second of voice, and is interrupted in the middle, again and again.
 async fn interrupt_often(
     mut socket: ServerSocket,
     spoke: mpsc::Sender<Instant>,
 ) -> Result<(), Error> {
-    greet(&mut socket).await?;
     let voice = STANDARD.encode_to_string(vec![7u8; 48_000]);
     for round in 0..ROUNDS {
         let reply = format!("resp_{round}");
@@ -213,7 +194,6 @@ async fn interrupt_often(
 
 /// Calls a tool, again and again.
 async fn call_often(mut socket: ServerSocket, asked: mpsc::Sender<Instant>) -> Result<(), Error> {
-    greet(&mut socket).await?;
     for round in 0..ROUNDS {
         let reply = format!("resp_{round}");
         send(
@@ -242,13 +222,6 @@ async fn call_often(mut socket: ServerSocket, asked: mpsc::Sender<Instant>) -> R
         until(&mut socket, "response.create").await?;
     }
     Ok(())
-}
-
-async fn greet(socket: &mut ServerSocket) -> Result<(), Error> {
-    let session = r#""session":{"type":"realtime"}}"#;
-    send(socket, format!(r#"{{"type":"session.created","event_id":"e1",{session}"#)).await?;
-    socket.recv().await;
-    send(socket, format!(r#"{{"type":"session.updated","event_id":"e2",{session}"#)).await
 }
 
 async fn send(socket: &mut ServerSocket, text: String) -> Result<(), Error> {
@@ -280,64 +253,5 @@ impl LifecycleHooks for Approves {
         call: &ToolCall,
     ) -> Result<JsonObject, DeniedCall> {
         Ok(call.args.clone())
-    }
-}
-
-/// Looks at the clock when it is cleared.
-struct TimedSink {
-    inner: ClockedSink,
-    cleared: mpsc::Sender<Instant>,
-}
-
-impl AudioSink for TimedSink {
-    fn format(&self) -> AudioFormat {
-        self.inner.format()
-    }
-
-    fn room(&self, now: Instant) -> usize {
-        self.inner.room(now)
-    }
-
-    fn write(
-        &mut self,
-        generation: Generation,
-        frame: &AudioFrame,
-        now: Instant,
-    ) -> Result<(), SinkError> {
-        self.inner.write(generation, frame, now)
-    }
-
-    fn finish(&mut self, generation: Generation, now: Instant) -> Result<(), SinkError> {
-        self.inner.finish(generation, now)
-    }
-
-    fn clear(&mut self, next: Generation, now: Instant) -> Result<Option<Played>, SinkError> {
-        let cleared = self.inner.clear(next, now);
-        let _ = self.cleared.send(Instant::now());
-        cleared
-    }
-
-    fn pause(&mut self, now: Instant) -> Result<(), SinkError> {
-        self.inner.pause(now)
-    }
-
-    fn resume(&mut self, now: Instant) -> Result<(), SinkError> {
-        self.inner.resume(now)
-    }
-
-    fn position(&self, now: Instant) -> Option<Played> {
-        self.inner.position(now)
-    }
-
-    fn poll_progress(
-        &mut self,
-        cx: &mut Context<'_>,
-        now: Instant,
-    ) -> Poll<Result<Played, SinkError>> {
-        self.inner.poll_progress(cx, now)
-    }
-
-    fn next_deadline(&self) -> Option<Instant> {
-        self.inner.next_deadline()
     }
 }

@@ -47,6 +47,9 @@ pub struct SessionLimits {
     pub uplink: Duration,
     /// The user's audio kept while a connection is replaced; the next one gets it. Default: 30 seconds.
     pub gap_audio: Duration,
+    /// A connection is replaced by plan after so long, as before a limit that the provider tells: for a
+    /// proxy or a load balancer that ends connections earlier. Default: `None`.
+    pub connection: Option<Duration>,
     /// A reply's audio not yet played, after which the reply is cancelled. Default: 120 seconds.
     pub reply_audio: Duration,
     /// Without a sign that a reply is over, the session listens again this long after its last audio
@@ -57,7 +60,9 @@ pub struct SessionLimits {
     /// audio should have ended, for the sink's word that it was heard. Then it is committed without.
     /// Default: 5 seconds.
     pub turn_settle: Duration,
-    /// Without any event after the user's turn, `stalled` is told. Default: 10 seconds.
+    /// Without any event after the user's turn, `stalled` is told. The turn is over with the user's words
+    /// or, where none come, with their speech: as the provider tells it, and where it tells none, as it is
+    /// heard in their audio. Default: 10 seconds.
     pub stall: Duration,
     /// What is done about that. Default: [`OnStall::Tell`].
     pub on_stall: OnStall,
@@ -122,7 +127,12 @@ impl SessionLimits {
             &mut self.detached,
             &mut self.close,
         ];
-        let maybe = [&mut self.authorize_deadline, &mut self.max_length, &mut self.max_silence];
+        let maybe = [
+            &mut self.authorize_deadline,
+            &mut self.connection,
+            &mut self.max_length,
+            &mut self.max_silence,
+        ];
         for time in times.into_iter().chain(maybe.into_iter().flatten()) {
             *time = NEVER.min(*time);
         }
@@ -136,6 +146,7 @@ impl Default for SessionLimits {
             authorize_deadline: Some(Duration::from_millis(100)),
             uplink: Duration::from_secs(2),
             gap_audio: Duration::from_secs(30),
+            connection: None,
             reply_audio: Duration::from_secs(120),
             settle: Duration::from_millis(900),
             turn_settle: Duration::from_secs(5),
@@ -161,8 +172,8 @@ impl Default for SessionLimits {
 }
 
 /// What is done about a provider that should be answering and is silent, though its connection
-/// stands. In any case [`EventKind::Stalled`](super::EventKind::Stalled) tells of it, again and again,
-/// and after the third time the turn is given up.
+/// stands. In any case [`EventKind::Stalled`](super::EventKind::Stalled) tells of it: of words again and
+/// again, and after the third time the turn is given up; of speech of which there are no words once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -172,7 +183,8 @@ pub enum OnStall {
     Tell,
     /// It is asked again, once for each turn.
     Nudge,
-    /// Its connection is replaced, once for each turn, and the next one is asked.
+    /// Its connection is replaced, once for each turn, and the next one is asked. Speech of which there
+    /// are no words it hears again.
     Resume,
     /// The session ends.
     Fail,

@@ -283,7 +283,8 @@ pub enum EventKind {
         /// The step; `None` after the last.
         step: Option<Arc<str>>,
     },
-    /// A lost connection is replaced.
+    /// A connection that was lost, or is left, is replaced. One that is left by plan is used until the
+    /// next one stands, and this comes then.
     Reconnecting {
         /// Which attempt, from 1.
         attempt: u32,

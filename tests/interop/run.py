@@ -96,7 +96,7 @@ def main():
     testkit = programs / "antiphon-testkit"
     if options.telephony:
         scenarios.run_all(TelephonyPeers(binary))
-        print(f"peers {len(TELEPHONY)}, scenarios {scenarios.count}, failed {scenarios.failed}, skipped 0")
+        print(f"peers {len(TELEPHONY)}, scenarios {scenarios.count}, failed {scenarios.failed}, skipped {scenarios.skipped}")
         sys.exit(1 if scenarios.failed else 0)
     frames, gemini_frames = Frames(), GeminiFrames()
     scenarios.run_all(RealtimePeers(binary, testkit, frames))
@@ -109,7 +109,7 @@ def main():
         if scenarios.failed:
             print(f"{scenarios.failed} of {scenarios.count} scenarios failed")
         peers = len(PROVIDER_PEERS) + len(NODE_PACKAGES)
-        print(f"peers {peers}, frames {count}, invalid {invalid}, skipped 0")
+        print(f"peers {peers}, frames {count}, invalid {invalid}, skipped {scenarios.skipped}")
         sys.exit(1 if scenarios.failed or invalid else 0)
     scenarios.run_all(ChatModels(binary))
     scenarios.run_all(Chat(binary))
@@ -121,7 +121,7 @@ def main():
     if failed:
         print(f"{failed} of {count} scenarios failed (seed {options.seed})")
     peers = len(PEERS) + len(PACKAGES) + len(NODE_PACKAGES)
-    print(f"peers {peers}, scenarios {count}, skipped 0")
+    print(f"peers {peers}, scenarios {count}, skipped {scenarios.skipped}")
     sys.exit(1 if failed else 0)
 
 

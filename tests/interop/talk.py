@@ -130,6 +130,7 @@ class Scenarios:
     def __init__(self, only=()):
         self.count = 0
         self.failed = 0
+        self.skipped = 0
         self._only = only
 
     def run_all(self, suite):
@@ -138,6 +139,7 @@ class Scenarios:
             if name.startswith("_") or not callable(scenario):
                 continue
             if self._only and not any(part in name for part in self._only):
+                self.skipped += 1
                 continue
             self.run(name, lambda folder, scenario=scenario: scenario(suite, folder))
 

@@ -148,6 +148,15 @@ pub enum LiveEvent {
     },
     /// A newer handle to resume by; it holds everything up to here. The session keeps the newest.
     Resumable(Resumption),
+    /// Comes before a [`LiveEvent::Resumable`]: of the commands that this connection took, the handle
+    /// holds so many, counted from its first. What came after them is in no state that is kept, and the
+    /// session says the user's part of it again to the connection that continues by the handle. Only
+    /// where [`Capabilities::handles_count_commands`](crate::Capabilities::handles_count_commands) is
+    /// set.
+    HandleHolds {
+        /// So many.
+        commands: u64,
+    },
     /// Since the last handle something began that is not in it (a reply, a tool call): who resumes by
     /// it now loses that. Until the next [`LiveEvent::Resumable`] the session does so only where it
     /// must.
@@ -191,6 +200,7 @@ impl LiveEvent {
             Self::Error(_) => "error",
             Self::GoingAway { .. } => "going_away",
             Self::Resumable(_) => "resumable",
+            Self::HandleHolds { .. } => "handle_holds",
             Self::NotResumable => "not_resumable",
             Self::RateLimits(_) => "rate_limits",
             Self::Native { .. } => "native",

@@ -9,7 +9,7 @@ use futures_sink::Sink;
 use secrecy::SecretString;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::{LiveCommand, LiveConfig, LiveError, LiveEvent};
+use crate::{LiveCommand, LiveConfig, LiveError, LiveEvent, protocol::CONNECT_TIMEOUT};
 
 /// A speech-to-speech service, or a cascade that behaves like one.
 #[async_trait]
@@ -97,6 +97,14 @@ impl ConnectRequest {
     /// A first connection.
     pub fn new(config: Arc<LiveConfig>) -> Self {
         Self { config, resume: None, history: Vec::new(), epoch: 1 }
+    }
+
+    /// The same in half of the time, for a provider that tries something else after it.
+    pub fn in_half_the_time(&self) -> Self {
+        let mut config = LiveConfig::clone(&self.config);
+        let within = config.connect_timeout.unwrap_or(CONNECT_TIMEOUT);
+        config.connect_timeout = Some(within / 2);
+        Self { config: Arc::new(config), ..self.clone() }
     }
 
     /// A later connection of the same session.
@@ -233,6 +241,11 @@ pub struct Capabilities {
     pub resumption: bool,
     /// How long after its connection ended a handle is good. `None`: it is not known to expire.
     pub resumption_valid: Option<Duration>,
+    /// Tells how many commands a handle holds
+    /// ([`LiveEvent::HandleHolds`](crate::LiveEvent::HandleHolds)): the user's audio that it does not is
+    /// kept, and said again to the connection that continues by it.
+    #[serde(default)]
+    pub handles_count_commands: bool,
     /// A connection that continues an earlier one by its handle takes the outputs of calls that came
     /// by that. Otherwise these are told to the model in words.
     pub resumes_calls: bool,
@@ -301,6 +314,7 @@ impl Capabilities {
             input_transcripts: false,
             output_words: OutputWords::None,
             resumption: false,
+            handles_count_commands: false,
             resumption_valid: None,
             resumes_calls: false,
             close_before_resume: false,

@@ -166,7 +166,11 @@ impl LiveProvider for Gemini {
                 if lasts { LiveError::NoResumableSession } else { error }
             });
         }
-        let error = match self.connect_with(&request, secrets.clone(), None, resume).await {
+        // A model that never answers is to leave time for the other one.
+        let tries_second = second.is_some() && request.resume.is_none();
+        let halved = tries_second.then(|| request.in_half_the_time());
+        let first = halved.as_ref().unwrap_or(&request);
+        let error = match self.connect_with(first, secrets.clone(), None, resume).await {
             Ok(connection) => return Ok(connection),
             Err(error) => error,
         };

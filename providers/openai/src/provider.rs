@@ -169,13 +169,16 @@ impl LiveProvider for OpenAi {
 
     async fn connect(&self, request: ConnectRequest) -> Result<Box<dyn LiveConnection>, LiveError> {
         let secrets = Secrets::resolve(&request.config).await?;
-        let error = match self.connect_with(&request, secrets.clone(), None).await {
-            Ok(connection) => return Ok(connection),
-            Err(error) => error,
-        };
         let first = self.model(&request.config);
         let second = request.config.fallback_model.as_deref().map(str::trim);
         let second = second.filter(|second| !second.is_empty() && **second != *first);
+        // A model that never answers is to leave time for the other one.
+        let halved = second.map(|_| request.in_half_the_time());
+        let first = halved.as_ref().unwrap_or(&request);
+        let error = match self.connect_with(first, secrets.clone(), None).await {
+            Ok(connection) => return Ok(connection),
+            Err(error) => error,
+        };
         match second {
             // Another model has no other key.
             Some(second) if !is_of_the_caller(&error) => {

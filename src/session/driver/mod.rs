@@ -387,9 +387,11 @@ impl Driver {
                 self.due |= Sources::WIRE;
             }
             Output::Close { epoch } => {
-                if let Some(capabilities) = self.wire.close(epoch) {
-                    self.serves(capabilities);
-                    self.forget_ids();
+                if let Some(next) = self.wire.close(epoch) {
+                    self.serves(next.capabilities);
+                    if !next.resumes {
+                        self.forget_ids();
+                    }
                 }
                 self.due |= Sources::WIRE;
             }

@@ -10,7 +10,9 @@ use std::{
 };
 
 use antiphon_audio::{AudioFrame, Converter};
-use antiphon_live::{Capabilities, ConnectRequest, LiveCommand, LiveConnection, LiveError};
+use antiphon_live::{
+    Capabilities, ConnectRequest, LiveCommand, LiveConnection, LiveError, LiveEvent,
+};
 use futures_util::{SinkExt, StreamExt};
 use tokio::time::Sleep;
 
@@ -46,12 +48,17 @@ pub(super) struct Wire {
     connection: Option<(u32, Box<dyn LiveConnection>)>,
     /// A connection that was made while the other one is used: either takes its place or is closed.
     beside: Option<(u32, Box<dyn LiveConnection>)>,
+    /// The connection that was asked for last continues the one before by its handle.
+    resumes: bool,
     closing: Option<Closing>,
     capabilities: Arc<Capabilities>,
     outgoing: VecDeque<(LiveCommand, Origin)>,
-    /// What the connection was handed and its peer may not have read, with the count of bytes that have
-    /// left when it has.
-    in_flight: VecDeque<(u64, LiveCommand)>,
+    /// What the connection was handed and its peer may not have read, or no handle holds.
+    in_flight: VecDeque<Handed>,
+    /// Commands that the connection took.
+    taken: u64,
+    /// Of these, those that its newest handle holds, where it counts them.
+    held: Option<u64>,
     /// So much of the user's audio among it is kept.
     keeps: Duration,
     kept: Duration,
@@ -63,6 +70,22 @@ pub(super) struct Wire {
     converter: Option<Converter>,
     unflushed: bool,
     undelivered: u64,
+}
+
+/// A command that a connection was handed.
+struct Handed {
+    /// The count of bytes that have left when it has.
+    by: u64,
+    /// Its number among the connection's commands.
+    number: u64,
+    command: LiveCommand,
+}
+
+/// A connection that took the place of another one.
+pub(super) struct InPlace {
+    pub(super) capabilities: Arc<Capabilities>,
+    /// It continues that by its handle.
+    pub(super) resumes: bool,
 }
 
 /// A connection that is not used any more.
@@ -97,10 +120,13 @@ impl Wire {
             connecting: None,
             connection: None,
             beside: None,
+            resumes: false,
             closing: None,
             capabilities,
             outgoing: VecDeque::new(),
             in_flight: VecDeque::new(),
+            taken: 0,
+            held: None,
             keeps,
             kept: Duration::ZERO,
             kept_bytes: 0,
@@ -120,10 +146,11 @@ impl Wire {
         within: Option<Duration>,
     ) {
         let epoch = request.epoch;
+        self.resumes = request.resume.is_some();
         let within = within.unwrap_or(CONNECT_TIMEOUT);
         // Who refuses to continue a conversation while its last connection is open has to see that
         // closed; others are not waited for.
-        let waits = request.resume.is_some() && self.capabilities.close_before_resume;
+        let waits = self.resumes && self.capabilities.close_before_resume;
         let last = if waits { self.closing.take() } else { None };
         let connecting = self.candidates.get(candidate).map(|with| with.connect(request));
         let connecting = Box::pin(async move {
@@ -149,9 +176,8 @@ impl Wire {
         self.connection.is_some()
     }
 
-    /// Closes the connection of `epoch`, or stops making it. `Some`: another one is in its place now,
-    /// and can do this.
-    pub(super) fn close(&mut self, epoch: u32) -> Option<Arc<Capabilities>> {
+    /// Closes the connection of `epoch`, or stops making it. `Some`: another one is in its place now.
+    pub(super) fn close(&mut self, epoch: u32) -> Option<InPlace> {
         self.connecting.take_if(|(connecting, _)| *connecting == epoch);
         if let Some((_, connection)) = self.beside.take_if(|(beside, _)| *beside == epoch) {
             self.let_close(connection);
@@ -160,14 +186,14 @@ impl Wire {
         let (epoch, next) = self.beside.take_if(|_| self.connection.is_none())?;
         self.capabilities = next.capabilities().clone();
         self.connection = Some((epoch, next));
-        Some(self.capabilities.clone())
+        Some(InPlace { capabilities: self.capabilities.clone(), resumes: self.resumes })
     }
 
     fn close_used(&mut self, epoch: u32) {
         if let Some((_, connection)) = self.connection.take_if(|(open, _)| *open == epoch) {
             let sent = connection.sent_bytes();
-            let mut handed = self.in_flight.iter().filter(|(by, _)| *by != NOT_HANDED);
-            if handed.any(|(by, _)| *by > sent) {
+            let mut handed = self.in_flight.iter().filter(|handed| handed.by != NOT_HANDED);
+            if handed.any(|handed| handed.by > sent) {
                 // It takes nothing. What did not leave is said again elsewhere, and only there: the
                 // connection is dropped before it can.
                 drop(connection);
@@ -229,8 +255,10 @@ impl Wire {
         match connection.poll_next_unpin(cx) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(Some(Ok(event))) => {
-                if let antiphon_live::LiveEvent::Ready { capabilities } = &event {
-                    self.capabilities = capabilities.clone();
+                match &event {
+                    LiveEvent::Ready { capabilities } => self.capabilities = capabilities.clone(),
+                    LiveEvent::HandleHolds { commands } => self.held = Some(*commands),
+                    _ => {}
                 }
                 Poll::Ready(Input::Provider { epoch, event })
             }
@@ -310,12 +338,16 @@ impl Wire {
             match connection.start_send_unpin(command) {
                 Ok(()) => {
                     self.unflushed = true;
+                    self.taken += 1;
                     let read = connection.acknowledged_bytes();
                     let by = connection.sent_bytes() + connection.unsent_bytes() as u64;
                     self.forget_read(read);
                     if is_audio {
-                        let held = self.in_flight.iter_mut().filter(|(by, _)| *by == NOT_HANDED);
-                        held.for_each(|held| held.0 = by);
+                        let number = self.taken;
+                        let held_back = self.in_flight.iter_mut();
+                        held_back
+                            .filter(|held| held.by == NOT_HANDED)
+                            .for_each(|held| (held.by, held.number) = (by, number));
                     }
                     self.keep(by, kept);
                     if let Origin::Prompt(id) = origin {
@@ -387,7 +419,7 @@ impl Wire {
         let Some(command) = command else { return };
         self.kept += audio_of(&command);
         self.kept_bytes += bytes_of(&command);
-        self.in_flight.push_back((by, command));
+        self.in_flight.push_back(Handed { by, number: self.taken, command });
         while self.kept > self.keeps
             || self.kept_bytes > MAX_KEPT_BYTES
             || self.in_flight.len() > MAX_KEPT
@@ -399,16 +431,20 @@ impl Wire {
 
     /// Gives what the oldest of what is kept needed to be read, and how much audio it was.
     fn forget_oldest(&mut self) -> Option<(u64, Duration)> {
-        let (by, command) = self.in_flight.pop_front()?;
+        let Handed { by, command, .. } = self.in_flight.pop_front()?;
         self.kept_bytes -= bytes_of(&command);
         let audio = audio_of(&command);
         self.kept -= audio;
         Some((by, audio))
     }
 
-    /// The peer has read so many bytes.
+    /// The peer has read so many bytes. Where it counts what its handles hold, the rest is kept.
     fn forget_read(&mut self, read: u64) {
-        while self.in_flight.front().is_some_and(|(by, _)| *by <= read) {
+        let held =
+            if self.capabilities.handles_count_commands { self.held } else { Some(u64::MAX) };
+        let held = held.unwrap_or_default();
+        let done = |handed: &Handed| handed.by <= read && handed.number <= held;
+        while self.in_flight.front().is_some_and(done) {
             self.forget_oldest();
         }
         if self.not_kept.0 <= read {
@@ -422,17 +458,28 @@ impl Wire {
         self.forget_read(reached);
         let (_, lost) = std::mem::take(&mut self.not_kept);
         (self.kept, self.kept_bytes) = (Duration::ZERO, 0);
-        let in_flight = self.in_flight.drain(..).filter(|(by, _)| *by > reached);
-        let handed: Vec<_> = in_flight.filter_map(|(_, command)| said_again(command)).collect();
+        let (unheld, handed): (Vec<_>, Vec<_>) =
+            self.in_flight.drain(..).partition(|handed| handed.by <= reached);
+        let again = |handed: Vec<Handed>| {
+            handed.into_iter().filter_map(|handed| said_again(handed.command)).collect::<Vec<_>>()
+        };
+        // Without a handle there is nothing to continue by.
+        let unheld = if self.held.is_some() { again(unheld) } else { Vec::new() };
+        let handed = again(handed);
+        (self.taken, self.held) = (0, None);
         let outgoing = self.outgoing.len() as u64;
         let waiting = self.outgoing.drain(..).filter_map(|(command, _)| said_again(command));
         let waiting: Vec<_> = waiting.collect();
         self.undelivered += outgoing - waiting.len() as u64;
-        self.converter = None;
         self.unflushed = false;
         let commands: Vec<_> = handed.into_iter().chain(waiting).collect();
-        if !commands.is_empty() || !lost.is_zero() {
-            self.news.push_back(Input::Returned { epoch, commands, lost });
+        let audio = |command: &HostCommand| matches!(command, HostCommand::Audio(_));
+        if commands.iter().chain(&unheld).any(audio) {
+            // What it holds of them comes once more.
+            self.converter = None;
+        }
+        if !commands.is_empty() || !lost.is_zero() || !unheld.is_empty() {
+            self.news.push_back(Input::Returned { epoch, commands, lost, unheld });
         }
     }
 

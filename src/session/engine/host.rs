@@ -22,6 +22,7 @@ impl Engine {
         if !matches!(self.phase, Phase::Closing(_)) && !self.has_hung_up() {
             let frame = self.audible_to_provider(frame);
             self.reconnect.silence.audio(&frame, self.now);
+            self.listen_for_speech(&frame);
             self.uplink.audio(frame);
         }
     }
@@ -42,6 +43,7 @@ impl Engine {
             HostCommand::EndAudio => self.on_end_audio(),
             HostCommand::ClearAudio => {
                 self.uplink.clear_audio();
+                self.speech_is_answered();
                 self.send(LiveCommand::ClearAudio, Origin::None);
             }
             HostCommand::Text(text) => self.on_host_text(text),
@@ -228,13 +230,18 @@ impl Engine {
 
     fn update_instructions(&mut self, instructions: String) {
         std::sync::Arc::make_mut(&mut self.live).instructions = Some(instructions.clone());
+        if self.connected && !self.send_instructions(instructions) {
+            self.emit_error("provider", "the provider takes no new instructions in a session");
+        }
+    }
+
+    /// Tells the connection its instructions. `false`: it takes none.
+    pub(super) fn send_instructions(&mut self, instructions: String) -> bool {
         let command = if self.can(|can| can.update_instructions) {
             LiveCommand::UpdateInstructions(self.instructions_in_place(instructions))
         } else {
             LiveCommand::Text { text: instructions, reply: false }
         };
-        if self.connected && !self.send(command, Origin::None) {
-            self.emit_error("provider", "the provider takes no new instructions in a session");
-        }
+        self.send(command, Origin::None)
     }
 }

@@ -38,12 +38,15 @@ pub(crate) enum Input {
     PromptSent { id: u64 },
     /// What was handed to a connection that is over, and did not reach its peer: the user's audio and
     /// what stands between, and the outputs of calls. In order, and before its end is told. `lost`: so
-    /// much of the audio before it did not either, and was not kept.
+    /// much of the audio before it did not either, and was not kept. `unheld`: what came before all that
+    /// and did reach the peer, and is in no handle.
     Returned {
         epoch: u32,
         commands: Vec<HostCommand>,
         #[serde(default)]
         lost: std::time::Duration,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        unheld: Vec<HostCommand>,
     },
     /// The connection is over; `None` is an end without a word.
     Disconnected { epoch: u32, error: Option<LiveError> },

@@ -25,7 +25,7 @@ impl Engine {
     }
 
     pub(super) fn on_connected(&mut self, epoch: u32, capabilities: Arc<Capabilities>) {
-        if self.is_found(epoch, &capabilities) {
+        if self.successor_stands(epoch, &capabilities) {
             return;
         }
         if epoch != self.epoch || matches!(self.phase, Phase::Closing(_)) {
@@ -42,22 +42,32 @@ impl Engine {
         }
         self.plan_life(&capabilities);
         self.capabilities = Some(capabilities);
+        self.plan_way_home();
         if self.phase == Phase::Connecting {
             let of = self.candidate(self.reconnect.attempts.provider());
             self.reconnect.began(of.takes_no_history);
             self.phase = Phase::Starting;
             self.gate = Some(Gate::StartHook);
             self.prompt_outputs.push_back(Output::StartHook);
+            self.bring_up_to_date();
             return;
         }
         self.stats.reconnects += 1;
         self.tell_restored();
         self.set_state(SessionState::Listening);
+        self.bring_up_to_date();
+        if !self.connected {
+            return;
+        }
+        let said_again = self.say_unanswered_again(self.reconnect.resumed);
         if self.can(|can| can.manual_activity) && self.uplink.begin_again() {
             self.speech_goes_on();
         }
         self.send_held_responses();
-        self.ask_for_what_is_owed();
+        // Who hears the question answers it.
+        if !said_again {
+            self.ask_for_what_is_owed();
+        }
     }
 
     pub(super) fn on_start_hook_done(&mut self) {
@@ -83,7 +93,7 @@ impl Engine {
     }
 
     pub(super) fn on_connect_failed(&mut self, epoch: u32, error: LiveError) {
-        if self.is_missed(epoch, &error) {
+        if self.successor_failed(epoch, &error) {
             return;
         }
         if epoch != self.epoch {
@@ -94,14 +104,14 @@ impl Engine {
             && match self.phase {
                 // Nobody knows yet whether the provider can be told anything. It is told what it takes.
                 Phase::Connecting => Handle::is_worth_another(&error),
-                _ => self.can(|can| can.history) && self.reconnect.handle.is_refused(&error),
+                _ => self.is_handle_refused(&error),
             };
         if (stale || refused) && self.forget_handle() {
             // The provider has forgotten the conversation: a new one that is told of it.
             return self.connect_again();
         }
         if self.phase == Phase::Connecting {
-            if self.reconnect.attempts.first_failed(self.now) {
+            if self.reconnect.attempts.first_failed(&error, self.now) {
                 tracing::warn!(%error, "connecting with the provider that the session falls back on");
                 self.first_error.get_or_insert(error);
                 return self.connect_again();
@@ -168,7 +178,7 @@ impl Engine {
         self.silence();
         self.fail_all_prompts();
         self.void_all_calls(Outcome::Cancelled);
-        self.stop_looking();
+        self.forget_successor();
         let epoch = self.epoch;
         self.prompt_outputs.push_back(Output::Close { epoch });
         self.connected = false;
@@ -239,12 +249,14 @@ impl Engine {
         let unanswered = self.turn.open && self.owes_an_answer();
         let served = self.capabilities.as_ref().and_then(|can| can.model.clone());
         let model = served.unwrap_or_else(|| self.candidate(provider).model);
-        self.stop_looking();
+        self.forget_successor();
         self.connected = false;
         self.going_away = false;
         self.reconnect.silence.stop();
         self.reconnect.leave_from = None;
-        for timer in [Timer::GoingAway, Timer::Quiet, Timer::Expiry] {
+        self.reconnect.homesick = false;
+        self.reconnect.missed = 0;
+        for timer in [Timer::GoingAway, Timer::Quiet, Timer::Expiry, Timer::Home, Timer::Answer] {
             self.timers.stop(timer);
         }
         let dropped = self.uplink.dropped_before();
@@ -276,6 +288,7 @@ impl Engine {
         if unanswered {
             self.turn.replied = false;
         }
+        self.turn.failed = false;
     }
 
     /// Whether the user is owed an answer of which there is nothing yet, nor a tool at work for it.
@@ -288,8 +301,7 @@ impl Engine {
             .asked
             .is_some_and(|asked| matches!(asked.request.why, Why::User | Why::Tools));
         let silent = self.replies.active.as_ref().is_some_and(|reply| {
-            let says = reply.ledger.has_audio() || !reply.ledger.whole_text().is_empty();
-            matches!(reply.why, Why::User | Why::Tools) && !reply.cut && !says
+            matches!(reply.why, Why::User | Why::Tools) && !reply.cut && reply.is_silent()
         });
         let waits = |stage| matches!(stage, Stage::Judging | Stage::Approved { .. });
         let mut calls = self.calls.iter().map(|call| call.stage).peekable();

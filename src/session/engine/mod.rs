@@ -46,6 +46,7 @@ mod sequencer;
 mod timers;
 mod tools;
 mod transcripts;
+mod unanswered;
 mod uplink;
 mod watchdog;
 mod workflow;
@@ -79,6 +80,7 @@ use self::{
     timers::{Timer, Timers},
     tools::Unsent,
     transcripts::Utterances,
+    unanswered::Unanswered,
     uplink::Uplink,
     workflow::Workflow,
 };
@@ -184,6 +186,7 @@ pub(crate) struct Engine {
     utterances: Utterances,
     speeches: Speeches,
     uplink: Uplink,
+    unanswered: Unanswered,
     uplink_sent: Duration,
     attention: Attention,
     floor: Floor,
@@ -243,6 +246,8 @@ struct Turn {
     replied: bool,
     /// The user spoke or acted, and no turn was counted for it yet.
     pending: bool,
+    /// The last reply to it failed without a word: it is over unless the connection is lost now.
+    failed: bool,
 }
 
 /// How often and since when nothing came from the provider.
@@ -312,6 +317,7 @@ impl Engine {
             utterances: Utterances::default(),
             speeches: Speeches::default(),
             uplink: Uplink::new(limits.uplink),
+            unanswered: Unanswered::new(limits.gap_audio),
             uplink_sent: Duration::ZERO,
             attention: Attention::new(idle),
             floor: Floor::new(barge_in),
@@ -354,7 +360,9 @@ impl Engine {
             Input::Connected { epoch, capabilities } => self.on_connected(epoch, capabilities),
             Input::ConnectFailed { epoch, error } => self.on_connect_failed(epoch, error),
             Input::Disconnected { epoch, error } => self.on_disconnected(epoch, error),
-            Input::Returned { commands, lost, .. } => return self.on_returned(commands, lost),
+            Input::Returned { commands, lost, unheld, .. } => {
+                return self.on_returned(commands, lost, unheld);
+            }
             Input::StartHookDone => self.on_start_hook_done(),
             Input::NotDetached { why } => self.on_not_detached(&why),
             Input::WorkAborted => self.end_hung_up(),
@@ -421,6 +429,7 @@ impl Engine {
         let command = self.uplink.pop()?;
         if let LiveCommand::AppendAudio(frame) = &command {
             self.uplink_sent += frame.duration();
+            self.unanswered.taken(frame);
         }
         Some(command)
     }
@@ -504,6 +513,7 @@ impl Engine {
             Timer::Settle => self.on_settle(),
             Timer::LostEnd => self.on_lost_end(),
             Timer::Stall => self.on_stall(),
+            Timer::Answer => self.on_unanswered(),
             Timer::Request => self.on_request_late(),
             Timer::CancelAck => self.on_cancel_unacknowledged(),
             Timer::ToolStall => self.on_tool_stall(),
@@ -524,6 +534,7 @@ impl Engine {
             Timer::Backoff => self.connect_again(),
             Timer::Expiry => self.on_expiry(),
             Timer::GoingAway => self.replace_connection(),
+            Timer::Home => self.look_home(),
             // What is due is looked for after each timer.
             Timer::Quiet => {}
             Timer::Close => self.finish(),

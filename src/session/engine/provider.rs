@@ -9,7 +9,7 @@ use super::{
     Engine, Phase, confirm,
     floor::WordsAre,
     io::{Origin, Output},
-    sequencer::Why,
+    sequencer::{Reply, Why},
     timers::Timer,
     transcripts::{self, Utterance},
 };
@@ -40,7 +40,10 @@ impl Engine {
             LiveEvent::SpeechStarted { audio_start_ms } => self.on_speech_started(audio_start_ms),
             LiveEvent::SpeechStopped { audio_end_ms } => self.on_speech_stopped(audio_end_ms),
             LiveEvent::Interrupted { reply } => self.on_interrupted(reply),
-            LiveEvent::InputCommitted { item } => self.utterances.committed(item, self.now),
+            LiveEvent::InputCommitted { item } => {
+                self.utterances.committed(item, self.now);
+                self.speech_is_taken();
+            }
             LiveEvent::InputTranscript { item, text, speaker } => {
                 let language = speaker.and_then(|speaker| speaker.language);
                 self.on_input_transcript(item, text, language);
@@ -93,6 +96,8 @@ impl Engine {
                 self.reconnect.handle.renew(provider, handle, whole);
             }
             LiveEvent::NotResumable => self.outdate_handle(),
+            // The driver keeps what a handle does not hold.
+            LiveEvent::HandleHolds { .. } => {}
             _ => self.stats.ignored_events += 1,
         }
     }
@@ -135,9 +140,13 @@ impl Engine {
             event,
             LiveEvent::Ignored { .. }
                 | LiveEvent::Resumable(_)
+                | LiveEvent::HandleHolds { .. }
                 | LiveEvent::NotResumable
                 | LiveEvent::GoingAway { .. }
         );
+        if counts && self.timers.is_set(Timer::Answer) {
+            self.answer_is_due();
+        }
         if counts && self.timers.is_set(Timer::Stall) {
             self.stalled.since = Some(self.now);
             self.stalled.times = 0;
@@ -152,6 +161,7 @@ impl Engine {
         self.speeches.begins(self.now, began);
         self.emit(EventKind::SpeechStarted);
         self.user_begins(false);
+        self.user_spoke();
         if !self.can(|can| can.input_transcripts) {
             self.user_is_active();
         }
@@ -185,6 +195,8 @@ impl Engine {
         let ended = self.now.checked_sub(late).unwrap_or(self.now);
         self.latency.user_ended(ended);
         self.speeches.ends(ended);
+        let until_told = audio_end_ms.map_or(self.end_silence(), |_| Duration::ZERO);
+        self.speech_lasted(self.speeches.length_of_last().saturating_sub(until_told));
         self.floor_is_left();
     }
 
@@ -211,6 +223,13 @@ impl Engine {
         let meant = meant && self.replies.protected().is_none();
         if !meant || !self.interrupt(false) {
             self.stats.ignored_events += 1;
+            return;
+        }
+        // Somebody spoke.
+        self.user_spoke();
+        self.speech_is_taken();
+        if !self.attention.user_speaks() {
+            self.answer_is_due();
         }
     }
 
@@ -297,6 +316,7 @@ impl Engine {
         if !earlier {
             self.timers.stop(Timer::TranscriptWait);
             self.attention.speech_is_over();
+            self.speech_is_answered();
         }
         self.note_utterance(turn, &utterance);
         self.emit_in(turn, EventKind::UserMessage { text: text.clone() });
@@ -338,10 +358,15 @@ impl Engine {
         self.turn.pending = false;
         self.attention.speech_is_over();
         self.timers.stop(Timer::TranscriptWait);
+        self.speech_is_answered();
     }
 
     /// The user's next turn begins.
     pub(super) fn begin_turn(&mut self) -> u64 {
+        if std::mem::take(&mut self.turn.failed) {
+            self.turn.replied = true;
+            self.finish_turn();
+        }
         self.outdate_handle();
         self.turn.number += 1;
         self.turn.open = true;
@@ -383,6 +408,7 @@ impl Engine {
         self.timers.stop(Timer::TranscriptWait);
         self.timers.stop(Timer::CancelAck);
         self.stats.replies += 1;
+        self.turn.failed = false;
         let turn = self.turn.number;
         self.replies.start(reply, why, turn, protected);
         self.guard_reply();
@@ -399,6 +425,7 @@ impl Engine {
         let text = reply.ledger.whole_text();
         let (turn, number, guarded) = (reply.turn, reply.number, reply.guard.is_some());
         self.timers.stop(Timer::LostEnd);
+        self.agent_answers();
         if guarded {
             self.guard_words(number, text, done, spoken);
         } else if !text.is_empty() {
@@ -460,6 +487,9 @@ impl Engine {
                 self.playback_starts(turn, silence);
             }
         }
+        if first {
+            self.agent_answers();
+        }
         self.set_state(SessionState::Speaking);
         self.timers.stop(Timer::LostEnd);
         self.timers.set(Timer::Settle, self.now + self.limits.settle);
@@ -494,8 +524,15 @@ impl Engine {
             self.stats.ignored_events += 1;
             return;
         }
+        let silent = self.replies.active.as_ref().is_some_and(Reply::is_silent);
         self.end_reply(&id, outcome);
-        self.reconnect.attempts.worked();
+        if !matches!(outcome, ReplyOutcome::Interrupted | ReplyOutcome::Cancelled) {
+            self.agent_answers();
+        }
+        self.judge_provider(!(silent && outcome == ReplyOutcome::Failed));
+        if !self.connected {
+            return;
+        }
         if self.utterances.any_open() && !self.attention.user_speaks() {
             self.timers.set(Timer::TranscriptFlush, self.now + TRANSCRIPT_FLUSH);
         }
@@ -503,6 +540,7 @@ impl Engine {
 
     /// No more audio, and no word that the reply is over.
     pub(super) fn on_settle(&mut self) {
+        self.turn.replied |= std::mem::take(&mut self.turn.failed) && self.connected;
         if matches!(self.state, SessionState::Speaking | SessionState::Processing)
             && !self.calls.any_at_work()
         {

@@ -6,9 +6,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use antiphon_live::{HistoryItem, HistoryRole};
+use antiphon_live::{HistoryItem, HistoryRole, LiveCommand, LiveConfig};
 
-use super::lifetime::{Attempts, Handle, Scout, Silence};
+use super::lifetime::{Attempts, Handle, Silence, Successor};
 use crate::session::{
     Restored, ResumedFrom,
     digest::{self, Digest},
@@ -17,6 +17,8 @@ use crate::session::{
 
 /// What a later connection is told of the conversation, at most.
 const MAX_HISTORY: usize = 200;
+/// When a session that fell back first looks for a better provider, where its connection has no end.
+pub(super) const LOOK_HOME_FIRST: Duration = Duration::from_secs(3 * 60);
 
 /// What outlives a connection, and what the next one is told of it.
 #[derive(Debug)]
@@ -24,8 +26,8 @@ pub(crate) struct Reconnect {
     pub(crate) attempts: Attempts,
     pub(crate) handle: Handle,
     pub(crate) silence: Silence,
-    /// A connection with a better provider that is being made beside the present one.
-    pub(crate) scout: Option<Scout>,
+    /// The connection that is being made beside the present one.
+    pub(crate) successor: Option<Successor>,
     /// The number of the newest connection that was asked for.
     epoch: u32,
     /// How often something was written down.
@@ -46,6 +48,20 @@ pub(crate) struct Reconnect {
     pub(crate) digest: Option<Digest>,
     /// What was said before all that connections are told, in short.
     summary: Option<Arc<str>>,
+    /// What the connection that is being made was asked for with.
+    pub(crate) asked_with: Option<Arc<LiveConfig>>,
+    /// A better provider is looked for though the present connection lasts.
+    pub(crate) homesick: bool,
+    /// How long until one is next.
+    pub(crate) home_after: Duration,
+    /// How many replies failed without a word, one after the other.
+    pub(crate) failed_replies: u32,
+    /// What the user said to the last connection that no handle holds.
+    pub(crate) unheld: Vec<LiveCommand>,
+    /// How often the next connection could not be made beside the present one.
+    pub(crate) missed: u32,
+    /// The last connection was left while nobody spoke.
+    pub(crate) left_in_quiet: bool,
     /// The gap between two connections, while there is one.
     pub(crate) gap: Option<Gap>,
     history: VecDeque<Known>,
@@ -85,7 +101,7 @@ impl Reconnect {
             handle: kept.as_ref().map(|kept| Handle::kept(kept, now)).unwrap_or_default(),
             by_handle: kept.map(|kept| kept.knows),
             silence: Silence::default(),
-            scout: None,
+            successor: None,
             epoch: 0,
             remembered: 0,
             leave_from: None,
@@ -95,6 +111,13 @@ impl Reconnect {
             resumed_from,
             digest: None,
             summary,
+            asked_with: None,
+            homesick: false,
+            home_after: LOOK_HOME_FIRST,
+            failed_replies: 0,
+            unheld: Vec::new(),
+            missed: 0,
+            left_in_quiet: false,
             gap: None,
             history: history.into_iter().map(|item| Known { turn: 0, at: None, item }).collect(),
         }

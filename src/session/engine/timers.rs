@@ -19,6 +19,8 @@ pub(crate) enum Timer {
     LostEnd,
     /// The user's turn is over and nothing came from the provider.
     Stall,
+    /// The user has spoken and nothing came from the provider.
+    Answer,
     /// The provider has not begun a reply that it was asked for.
     Request,
     /// The provider has not ended a reply that it was asked to stop.
@@ -59,16 +61,19 @@ pub(crate) enum Timer {
     Expiry,
     /// The provider goes away; a new connection must be made now.
     GoingAway,
+    /// A provider that is better than the present one may be back.
+    Home,
     /// The moment may be quiet enough by now to replace the connection.
     Quiet,
     /// Tools must have ended by now; the session closes without them.
     Close,
 }
 
-const TIMERS: [Timer; 25] = [
+const TIMERS: [Timer; 27] = [
     Timer::Settle,
     Timer::LostEnd,
     Timer::Stall,
+    Timer::Answer,
     Timer::Request,
     Timer::CancelAck,
     Timer::ToolStall,
@@ -89,6 +94,7 @@ const TIMERS: [Timer; 25] = [
     Timer::Backoff,
     Timer::Expiry,
     Timer::GoingAway,
+    Timer::Home,
     Timer::Quiet,
     Timer::Close,
 ];
@@ -129,6 +135,11 @@ impl Timers {
     /// Nothing fires.
     pub(crate) fn stop_all(&mut self) {
         self.at = Default::default();
+    }
+
+    /// When `timer` is going to fire.
+    pub(crate) fn due(&self, timer: Timer) -> Option<Instant> {
+        self.at[timer as usize]
     }
 
     /// When the next one fires.

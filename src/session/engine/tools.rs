@@ -48,6 +48,9 @@ impl Engine {
         if self.state == SessionState::Listening && !cut {
             self.set_state(SessionState::Processing);
         }
+        if !cut {
+            self.agent_answers();
+        }
         // Until they are answered, who resumes knows nothing of them.
         self.outdate_handle();
         for request in calls {

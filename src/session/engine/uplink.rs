@@ -80,6 +80,25 @@ impl Uplink {
         }
     }
 
+    /// What the last wire took, and whoever continues by the next one has not heard, comes first again;
+    /// of its audio the last part that there is room for.
+    pub(crate) fn say_again(&mut self, mut items: Vec<LiveCommand>) {
+        let mut room = self.limit.saturating_sub(self.queued);
+        let audio = |item: &LiveCommand| match item {
+            LiveCommand::AppendAudio(frame) => Some(frame.duration()),
+            _ => None,
+        };
+        let fits = |item: &LiveCommand| {
+            let left = audio(item).map_or(Some(room), |audio| room.checked_sub(audio));
+            room = left.unwrap_or_default();
+            left.is_some()
+        };
+        let kept = items.iter().rev().map(fits).collect::<Vec<_>>();
+        let mut kept = kept.into_iter().rev();
+        items.retain(|_| kept.next().unwrap_or_default());
+        self.give_back(items);
+    }
+
     /// So much of what was taken did not reach anybody, and nobody has it any more.
     pub(crate) fn lose(&mut self, lost: Duration) {
         self.dropped += lost;
@@ -261,6 +280,19 @@ mod tests {
         let audio = |value| LiveCommand::AppendAudio(frame(value));
         assert_eq!(all, [audio(1), LiveCommand::EndAudio, audio(2), audio(3)]);
         assert!(uplink.is_empty());
+    }
+
+    #[test]
+    fn what_is_said_again_leaves_room_for_what_waits() {
+        let mut uplink = Uplink::new(Duration::from_millis(80));
+        uplink.audio(frame(5));
+        let audio = |value| LiveCommand::AppendAudio(frame(value));
+        let all = [audio(1), audio(2), LiveCommand::ActivityStart, audio(3), audio(4)];
+        uplink.say_again(all.to_vec());
+        let said: Vec<_> = std::iter::from_fn(|| uplink.pop()).collect();
+        let expected = [audio(2), LiveCommand::ActivityStart, audio(3), audio(4), audio(5)];
+        assert_eq!(said, expected);
+        assert_eq!(uplink.dropped_ms(), 0, "it was heard once");
     }
 
     #[test]

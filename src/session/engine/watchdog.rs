@@ -42,13 +42,14 @@ impl Engine {
             }
         }
         if self.stalled.times == GIVE_UP_AFTER {
+            self.speech_is_answered();
             self.give_up_asked(RequestEnd::TimedOut);
             self.set_state(SessionState::Listening);
         }
     }
 
     /// What is done about the stall that is told now.
-    fn reaction_to_stall(&mut self) -> OnStall {
+    pub(super) fn reaction_to_stall(&mut self) -> OnStall {
         // Some say that they go away and nothing more: what they owe they will not give.
         if self.going_away && self.reconnect.is_on() {
             return OnStall::Resume;
@@ -71,7 +72,7 @@ impl Engine {
     }
 
     /// Asks again for the answer that does not come.
-    fn nudge(&mut self) {
+    pub(super) fn nudge(&mut self) {
         if self.replies.active.as_ref().is_some_and(|reply| !reply.cut) {
             self.interrupt(true);
             (self.turn.open, self.turn.replied) = (true, false);

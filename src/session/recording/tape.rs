@@ -243,8 +243,8 @@ pub(super) fn without_samples(input: &mut Input) {
             Some(frame) => frame,
             None => return,
         },
-        Input::Returned { commands, .. } => {
-            for frame in commands.iter_mut().filter_map(frame_of) {
+        Input::Returned { commands, unheld, .. } => {
+            for frame in commands.iter_mut().chain(unheld).filter_map(frame_of) {
                 frame.data = zeros(frame.data.len());
             }
             return;

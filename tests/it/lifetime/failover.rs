@@ -252,3 +252,83 @@ async fn a_fallback_that_cannot_do_what_is_needed_is_refused_before_anything_is_
     );
     assert_eq!(provider.requests().len(), 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_provider_that_could_not_be_reached_first_takes_over_from_one_that_dies_later() {
+    let (setup, second, third) = setup();
+    setup.provider.plan(down());
+    let first = setup.provider.clone();
+    let (session, _, config, idle, speaker) = setup.ready();
+    let events = session.events();
+    session.start(config, idle).await.unwrap();
+    let far = second.far_end().await;
+    let mut rig = Rig { provider: first, session, far, speaker, events };
+    rig.whole_turn("Hello", "Hi.").await;
+    for _ in 0..6 {
+        second.plan(down());
+        third.plan(down());
+    }
+    rig.far.fail(LiveError::Transport("reset".into()));
+    rig.next_connection().await;
+    assert_eq!(changes(&rig.now().await), ["first-1"]);
+    rig.whole_turn("Still there?", "Yes.").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_goes_back_to_its_provider_also_where_the_other_one_lasts_for_ever() {
+    let (setup, second, _) = setup();
+    let mut rig = setup.start().await;
+    rig.whole_turn("Hello", "Hi.").await;
+    rig.provider.plan(down());
+    // It is still down when it is looked for first.
+    rig.provider.plan(down());
+    rig.far.fail(LiveError::Transport("reset".into()));
+    rig.far = second.far_end().await;
+    rig.whole_turn("Are you there?", "Yes.").await;
+    rig.now().await;
+    let began = tokio::time::Instant::now();
+    rig.next_connection().await;
+    let after = began.elapsed().as_secs();
+    assert!((8 * 60..=10 * 60).contains(&after), "after three minutes, and six more: {after}");
+    let events = rig.now().await;
+    assert_eq!(changes(&events), ["first-1"]);
+    assert_eq!(restored(&events), [(Continuity::History, 0)]);
+    assert_eq!(rig.provider.requests()[3].history.len(), 4);
+    rig.whole_turn("Back again?", "Yes.").await;
+    tokio::time::sleep(3_600 * SECOND).await;
+    assert_eq!(rig.provider.requests().len(), 4, "it is at home");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_provider_whose_every_reply_fails_is_left_for_the_next_which_is_asked() {
+    let (setup, second, _) = setup();
+    let mut rig = setup.start().await;
+    for number in 0..3 {
+        let (item, reply) = (format!("u{number}"), format!("r{number}"));
+        rig.user_says(&item, "Hello?").reply(&reply);
+        rig.done_as(&reply, antiphon::live::ReplyOutcome::Failed);
+        rig.settle().await;
+    }
+    rig.far = second.far_end().await;
+    assert_eq!(changes(&rig.now().await), ["second-1"]);
+    assert_eq!(names(&rig.commands().await), ["create_reply"]);
+    rig.reply_to("r4", 1).words("r4", "Hello.").audio("r4", 10).done("r4");
+    rig.settle().await;
+    rig.speaker.play_all();
+    rig.until(is_turn_finished).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn failing_replies_between_losses_do_not_count_as_work() {
+    let (setup, second, _) = setup();
+    let mut rig = setup.start().await;
+    for number in 0..2 {
+        let reply = format!("r{number}");
+        rig.user_says(&format!("u{number}"), "Hello?").reply(&reply);
+        rig.done_as(&reply, antiphon::live::ReplyOutcome::Failed);
+        rig.settle().await;
+        rig.far.close(1011, "Internal error");
+        rig.far = if number == 0 { rig.provider.far_end().await } else { second.far_end().await };
+    }
+    assert_eq!(changes(&rig.now().await), ["second-1"]);
+}

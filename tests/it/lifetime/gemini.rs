@@ -505,3 +505,37 @@ async fn trial_e16_an_idle_session_retires_before_its_connection_does() {
     assert_eq!(*reason, EndReason::Idle);
     assert_eq!((talk.server.connections(), errors(&events)), (1, 0));
 }
+
+#[tokio::test(start_paused = true)]
+async fn vertex_hears_again_what_its_handle_does_not_hold() {
+    let drops = Fault::after("turnComplete", [Step::DelayMs(2_000), Step::Drop]);
+    let server = Server::new(Script::connections([Script::auto().fault(drops), Script::auto()]));
+    let provider = Gemini::new().connector(server.connector());
+    let (sink, speaker) = Speaker::new(AudioFormat::pcm16(24_000), 24_000 * 600);
+    let session = AgentSession::builder(Arc::new(provider)).sink(sink).build().unwrap();
+    let events = session.events();
+    let mut config = LiveConfig::new().api_key("ya29.token");
+    for (option, value) in [
+        ("platform", json!("vertex")),
+        ("project", json!("p")),
+        ("location", json!("us-central1")),
+        ("transparent_resumption", json!(true)),
+    ] {
+        config.provider_options.insert(option.into(), value);
+    }
+    session.start(config, IdleConfig::OFF).await.unwrap();
+    let mut talk = Talk { server, session, speaker, events };
+    talk.ask("Hello.").await;
+    let wav = murmur(16_000 * 4);
+    for frame in wav.chunks(320) {
+        talk.session.send_audio(AudioFrame::from_pcm16(16_000, frame)).unwrap();
+        tokio::time::sleep(20 * MS).await;
+    }
+    tokio::time::sleep(SECOND).await;
+    assert_eq!(talk.server.connections(), 2);
+    assert_eq!(talk.handles()[1], talk.told_handle(1));
+    assert!(talk.audio(1).len() > wav.len(), "the first one heard some of it");
+    assert!(talk.audio(2) == wav, "the second one hears all that came after its handle, in order");
+    assert_eq!(restored(&now(&mut talk.events).await), [(Continuity::Full, 0)]);
+    talk.assert_alive().await;
+}

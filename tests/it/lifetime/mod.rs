@@ -1,5 +1,6 @@
 //! Connections end and conversations do not: planned changes, losses, silence, other providers.
 
+mod beside;
 #[cfg(feature = "openai")]
 mod dialects;
 mod failover;
@@ -8,8 +9,12 @@ mod gemini;
 #[cfg(all(feature = "gemini", feature = "openai"))]
 mod gone;
 mod hand_off;
+mod home;
 mod rotation;
+#[cfg(any(feature = "gemini", feature = "openai"))]
+mod silent;
 mod stalls;
+mod unanswered;
 #[cfg(feature = "openai")]
 mod wire;
 

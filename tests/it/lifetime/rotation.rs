@@ -218,6 +218,10 @@ async fn a_sentence_is_not_cut_in_two_where_nobody_says_that_the_user_speaks() {
         tokio::time::sleep(100 * MS).await;
     }
     assert_eq!(rig.provider.requests().len(), 1, "the user has been speaking for ten seconds");
+    rig.says("r1", "I see.", 10);
+    rig.settle().await;
+    rig.speaker.play_all();
+    rig.emit(resumable("h1"));
     let silent = Instant::now();
     for _ in 0..30 {
         rig.session.send_audio(voice_like(16_000, 100).silenced()).unwrap();

@@ -1,6 +1,7 @@
 //! A protocol joined to a socket: carries frames, commands and time to it, and out of its outbox.
 
 use std::{
+    collections::VecDeque,
     future::Future,
     pin::Pin,
     sync::Arc,
@@ -40,6 +41,11 @@ const MAX_EARLY_EVENTS: usize = 1_024;
 const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 /// A peer of which nothing came for so long before its connection ended was out of reach already.
 const DEAF_AFTER: Duration = Duration::from_secs(10);
+/// As long after a ping that nothing came for, at least; where pongs are slow, so many of their times.
+const LATE: Duration = Duration::from_secs(1);
+const LATE_PONGS: u32 = 4;
+/// Pings without an answer that are remembered.
+const MAX_PINGS: usize = 256;
 /// The close code where the peer's close frame has none.
 const NO_CODE: u16 = 1005;
 /// The payload of a ping.
@@ -68,6 +74,10 @@ pub(super) struct Link<P> {
     handed: u64,
     /// Of these, those before a ping that the peer has answered.
     acknowledged: u64,
+    /// Pings that wait for their pongs: what was handed before each, and when it was sent.
+    pings: VecDeque<(u64, Instant)>,
+    /// How long the last pong took.
+    round_trip: Duration,
     /// The connection ended after the peer had been out of reach.
     deaf: bool,
     liveness: Liveness,
@@ -120,6 +130,8 @@ impl<P: WireProtocol> Link<P> {
             nudged: false,
             handed: written,
             acknowledged: written,
+            pings: VecDeque::new(),
+            round_trip: Duration::ZERO,
             deaf: false,
             liveness: Liveness {
                 read,
@@ -425,6 +437,9 @@ impl<P: WireProtocol> Link<P> {
                 let count = payload.as_ref().try_into().map(u64::from_be_bytes);
                 if let Some(count) = count.ok().filter(|count| *count <= self.handed) {
                     self.acknowledged = self.acknowledged.max(count);
+                    while let Some((_, at)) = self.pings.pop_front_if(|(of, _)| *of <= count) {
+                        self.round_trip = now.duration_since(at);
+                    }
                 }
             }
             None => {}
@@ -527,6 +542,9 @@ impl<P: WireProtocol> Link<P> {
             if let Frame::Ping(payload) = &mut frame {
                 *payload = Bytes::copy_from_slice(&before.to_be_bytes());
                 self.liveness.pinged = self.handed;
+                if self.pings.len() < MAX_PINGS {
+                    self.pings.push_back((before, now()));
+                }
             }
             self.unflushed = true;
             self.socket.start_send_unpin(to_message(frame))?;
@@ -539,10 +557,17 @@ impl<P: WireProtocol> Link<P> {
         Poll::Ready(Ok(()))
     }
 
-    /// The socket failed.
+    /// The socket failed. What the peer had not read by then it may never have: a network that was gone
+    /// for a while took it, which pings without an answer show.
     fn fail(&mut self, error: SocketError) {
+        let (now, read_at) = (now(), self.liveness.read_at);
         let heard = self.socket.get_ref().read() != self.liveness.read;
-        self.deaf = !heard && now().duration_since(self.liveness.read_at) >= DEAF_AFTER;
+        let late = LATE.max(LATE_PONGS * self.round_trip);
+        let unanswered = self
+            .pings
+            .front()
+            .is_some_and(|(_, sent)| read_at <= *sent && now.duration_since(*sent) >= late);
+        self.deaf = !heard && (unanswered || now.duration_since(read_at) >= DEAF_AFTER);
         let code = error.close_code();
         self.give_up(live_error(error), code);
     }

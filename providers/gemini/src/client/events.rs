@@ -153,10 +153,17 @@ impl Client {
     }
 
     /// Only what one can resume by is a handle: while the model speaks or calls, an empty one comes.
-    fn on_resumption(&self, update: SessionResumptionUpdate, out: &mut Outbox) {
+    fn on_resumption(&mut self, update: SessionResumptionUpdate, out: &mut Outbox) {
+        let consumed = update.last_consumed_client_message_index;
         let handle = update.new_handle.filter(|handle| !handle.is_empty());
         match handle.filter(|_| update.resumable == Some(true)) {
             Some(handle) => {
+                if let Some(last) = consumed
+                    && self.settings.capabilities.handles_count_commands
+                {
+                    let commands = self.messages.held(last.count());
+                    out.events.push_back(LiveEvent::HandleHolds { commands });
+                }
                 let handle = SecretString::from(format!("{}{handle}", self.handle_prefix));
                 out.events.push_back(LiveEvent::Resumable(Resumption { handle }));
             }

@@ -7,6 +7,7 @@ mod errors;
 mod events;
 mod hearing;
 mod history;
+mod messages;
 mod options;
 mod partial;
 mod replies;
@@ -30,6 +31,7 @@ use self::{
     calls::Calls,
     errors::When,
     hearing::Hearing,
+    messages::Messages,
     partial::Partials,
     replies::{AFTER_REQUEST, Remains, Reply},
     settings::Settings,
@@ -62,6 +64,7 @@ pub struct Client {
     /// What the names of replies and utterances begin with: they are told apart over connections.
     prefix: String,
     uplink: Uplink,
+    messages: Messages,
     reply: Option<Reply>,
     replies: u64,
     /// The last reply, which may still be playing.
@@ -160,6 +163,7 @@ impl Client {
             handle_prefix: model.map(|model| format!("{model}{OF_MODEL}")).unwrap_or_default(),
             prefix: String::new(),
             uplink: Uplink::default(),
+            messages: Messages::default(),
             reply: None,
             replies: 0,
             last_reply: None,
@@ -263,17 +267,26 @@ impl WireProtocol for Client {
         if self.phase != Phase::Ready {
             return Err(LiveError::InvalidCommand("the session has not begun".into()));
         }
-        self.on_command(command, now, out)
+        let waiting = out.frames.len();
+        self.on_command(command, now, out)?;
+        self.messages.sent(out.frames.len().saturating_sub(waiting));
+        if self.settings.capabilities.handles_count_commands {
+            self.messages.command();
+        }
+        Ok(())
     }
 
     fn frame(&mut self, frame: Frame, now: Instant, out: &mut Outbox) -> Result<(), LiveError> {
-        match frame {
+        let waiting = out.frames.len();
+        let taken = match frame {
             // The service sends binary frames, some proxies text.
             Frame::Text(text) => self.on_frame(text.as_bytes(), now, out),
             Frame::Binary(bytes) => self.on_frame(&bytes, now, out),
             Frame::Close(close) => Err(errors::closed(close, self.told.as_ref(), self.when())),
             Frame::Ping(_) | Frame::Pong(_) => Ok(()),
-        }
+        };
+        self.messages.sent(out.frames.len().saturating_sub(waiting));
+        taken
     }
 
     fn timeout(&mut self, now: Instant, out: &mut Outbox) -> Result<(), LiveError> {

@@ -174,6 +174,9 @@ impl Settings {
             false => OutputWords::None,
         };
         capabilities.resumption = setup.session_resumption.is_some();
+        let resumption = setup.session_resumption.as_ref();
+        capabilities.handles_count_commands =
+            resumption.is_some_and(|told| told.transparent == Some(true));
         capabilities.resumption_valid =
             Some(if vertex { VERTEX_HANDLE_VALID } else { HANDLE_VALID });
         capabilities.close_before_resume = true;

@@ -12,7 +12,7 @@ pub use self::{
 };
 use crate::wire::{
     ClientContent, ClientMessage, ContextUpdate, FunctionResponse, RealtimeInput, ServerMessage,
-    SessionResumptionUpdate, Setup, SetupComplete, ToolResponseMessage, unknown_keys,
+    SessionResumptionUpdate, Setup, SetupComplete, ToolResponseMessage, Whole, unknown_keys,
 };
 
 /// The largest message of a client, in bytes.
@@ -61,6 +61,8 @@ pub struct Server<M: Clone = ()> {
     chain: Option<u64>,
     memory: Option<M>,
     calls: Vec<OpenCall>,
+    /// The index of the client's last message; the set-up is 0.
+    received: i64,
 }
 
 /// A call that waits for its output.
@@ -114,6 +116,7 @@ impl<M: Clone> Server<M> {
             chain: None,
             memory: None,
             calls: Vec::new(),
+            received: 0,
         }
     }
 
@@ -141,7 +144,9 @@ impl<M: Clone> Server<M> {
         if !is_audio {
             refuse_unknown_keys(frame)?;
         }
+        let counts = self.session.is_some();
         self.check(&message, now)?;
+        self.received += i64::from(counts);
         Ok(message)
     }
 
@@ -237,12 +242,13 @@ impl<M: Clone> Server<M> {
         let chain = self.chain.filter(|_| self.hands_out_handles())?;
         let handle = handle.into();
         self.handles.renew(chain, handle.clone(), memory);
-        Some(resumption(handle, true))
+        let counts = self.session.as_ref().is_some_and(|session| session.counts_messages);
+        Some(resumption(handle, true, counts.then_some(Whole(self.received))))
     }
 
     /// The message that something began that no handle holds.
     pub fn not_resumable(&self) -> Option<ServerMessage> {
-        self.hands_out_handles().then(|| resumption(String::new(), false))
+        self.hands_out_handles().then(|| resumption(String::new(), false, None))
     }
 
     fn hands_out_handles(&self) -> bool {
@@ -310,12 +316,12 @@ fn take_update(session: &mut Session, update: &ContextUpdate) -> Result<(), Hang
     Ok(())
 }
 
-fn resumption(handle: String, resumable: bool) -> ServerMessage {
+fn resumption(handle: String, resumable: bool, consumed: Option<Whole>) -> ServerMessage {
     ServerMessage {
         session_resumption_update: Some(SessionResumptionUpdate {
             new_handle: Some(handle),
             resumable: Some(resumable),
-            last_consumed_client_message_index: None,
+            last_consumed_client_message_index: consumed,
         }),
         ..ServerMessage::default()
     }

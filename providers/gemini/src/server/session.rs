@@ -31,6 +31,8 @@ pub struct Session {
     pub output_transcripts: bool,
     /// Handles to resume by are told.
     pub hands_out_handles: bool,
+    /// It says which of the client's messages a handle holds.
+    pub(super) counts_messages: bool,
     /// The beginning and end of the user's speech is told.
     pub tells_speech: bool,
     /// What was said before is given first: until its end nothing else may come.
@@ -91,6 +93,7 @@ impl Session {
             input_transcripts: setup.input_audio_transcription.is_some(),
             output_transcripts: setup.output_audio_transcription.is_some(),
             hands_out_handles: resumption.is_some(),
+            counts_messages: resumption.is_some_and(|told| told.transparent == Some(true)),
             tells_speech: generation.tells_speech || setup.explicit_vad_signal == Some(true),
             history_comes: setup
                 .history_config

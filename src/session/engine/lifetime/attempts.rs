@@ -19,8 +19,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// refused for good is left out until connections are next changed by plan, who asked for time until
 /// that is over.
 ///
-/// Whether a better candidate is back is found out beside the present connection
-/// ([`Attempts::better`]): nobody leaves one that works for one that may be dead.
+/// By plan the next connection is made beside the present one, with a better candidate if one may be
+/// back ([`Attempts::better`]): nobody leaves one that works for one that may be dead.
 #[derive(Debug)]
 pub(crate) struct Attempts {
     policy: ReconnectPolicy,
@@ -45,6 +45,8 @@ struct Candidate {
     tried: bool,
     /// It was looked for since connections were last changed.
     looked_for: bool,
+    /// A connection beside the present one was refused for good.
+    refused: bool,
 }
 
 impl Candidate {
@@ -55,20 +57,12 @@ impl Candidate {
         shaky: false,
         tried: false,
         looked_for: false,
+        refused: false,
     };
 
     fn may_try_at(&self, now: Instant) -> bool {
         self.may_try && self.not_before.is_none_or(|from| from <= now)
     }
-}
-
-/// Somebody whom the session would rather be connected with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Better {
-    /// The last that is known of this candidate is that it works.
-    Known,
-    /// That it does not.
-    Doubtful(usize),
 }
 
 /// The next attempt.
@@ -106,7 +100,7 @@ impl Attempts {
     pub(crate) fn connected(&mut self, now: Instant) {
         self.connected_at = Some(now);
         let candidate = &mut self.candidates[self.current];
-        (candidate.not_before, candidate.doubtful) = (None, false);
+        (candidate.not_before, candidate.doubtful, candidate.refused) = (None, false, false);
     }
 
     /// A reply came to its end: the connection is good.
@@ -116,9 +110,11 @@ impl Attempts {
     }
 
     /// The first connection of the session was not made: whether there is another candidate for it.
-    pub(crate) fn first_failed(&mut self, now: Instant) -> bool {
+    pub(crate) fn first_failed(&mut self, error: &LiveError, now: Instant) -> bool {
+        self.keep_away(self.current, error, now);
         let candidate = &mut self.candidates[self.current];
-        (candidate.may_try, candidate.doubtful, candidate.tried) = (false, true, true);
+        candidate.may_try &= error.is_recoverable();
+        (candidate.doubtful, candidate.tried) = (true, true);
         self.take_untried(now)
     }
 
@@ -156,34 +152,69 @@ impl Attempts {
         self.next_round(now)
     }
 
+    /// The candidate that serves is no good, though its connection stands. Whether there is another one
+    /// to go to.
+    pub(crate) fn doubt(&mut self, now: Instant) -> bool {
+        self.candidates[self.current].doubtful = true;
+        self.candidates.iter().any(|of| !of.doubtful && of.may_try_at(now))
+    }
+
+    /// Whether everybody has refused another connection while the present one was used: it is the last.
+    pub(crate) fn all_refused(&self) -> bool {
+        self.candidates.iter().all(|of| of.refused)
+    }
+
+    /// No attempt follows the present one.
+    pub(crate) fn is_last(&self) -> bool {
+        self.rounds >= self.policy.max_attempts
+    }
+
+    /// A better candidate may be looked for once more.
+    pub(crate) fn look_again(&mut self) {
+        self.candidates.iter_mut().for_each(|of| of.looked_for = false);
+    }
+
     /// How long a connection that the provider wants to be left is used on first. Who sends everybody
     /// away as soon as they come is not to be asked over and over.
     pub(crate) fn wait_before_leaving(&mut self, now: Instant) -> Duration {
         if self.is_stable(now) || self.rounds == 0 { Duration::ZERO } else { self.backoff() }
     }
 
-    /// Whom the session would rather be connected with, if there is anybody.
-    pub(crate) fn better(&self, now: Instant) -> Option<Better> {
+    /// Whom the session would rather be connected with, if there is anybody. Whether one with whom
+    /// connecting failed is back is found out once for each change of connections.
+    pub(crate) fn better(&self, now: Instant) -> Option<usize> {
         let better = self.candidates.iter().take(self.current).enumerate();
         let mut due = better.filter(|(_, of)| of.not_before.is_none_or(|from| from <= now));
-        let (candidate, of) = due.find(|(_, of)| !of.doubtful || !of.looked_for)?;
-        Some(if of.doubtful { Better::Doubtful(candidate) } else { Better::Known })
+        due.find(|(_, of)| !of.doubtful || !of.looked_for).map(|(candidate, _)| candidate)
     }
 
-    /// Whether a doubtful candidate is back is being found out: once for each change of connections.
+    /// A candidate that asked for time is not to be tried earlier.
+    pub(crate) fn not_before(&self, candidate: usize) -> Option<Instant> {
+        self.candidates[candidate].not_before
+    }
+
+    /// Whether another connection may follow the present one by plan: not where too many followed each
+    /// other.
+    pub(crate) fn may_plan(&self, now: Instant) -> bool {
+        self.is_stable(now) || self.rounds < self.policy.max_attempts
+    }
+
+    /// A connection with this candidate is made beside the present one.
     pub(crate) fn look_for(&mut self, candidate: usize) {
         self.candidates[candidate].looked_for = true;
     }
 
-    /// It was found out: it is back, or connecting with it failed.
+    /// It stands, or failed. That says nothing of who serves meanwhile.
     pub(crate) fn looked_for(
         &mut self,
         candidate: usize,
         failed: Option<&LiveError>,
         now: Instant,
     ) {
-        let known = &mut self.candidates[candidate];
-        known.doubtful = failed.is_some();
+        self.candidates[candidate].refused = failed.is_some_and(|error| !error.is_recoverable());
+        if candidate != self.current {
+            self.candidates[candidate].doubtful = failed.is_some();
+        }
         if let Some(error) = failed {
             self.keep_away(candidate, error, now);
         }
@@ -192,6 +223,9 @@ impl Attempts {
     /// The conversation goes over to a connection with this candidate, which stands. Gives the number
     /// to tell it by.
     pub(crate) fn go_over(&mut self, candidate: usize, now: Instant) -> u32 {
+        if !self.is_stable(now) && candidate == self.current {
+            self.rounds += 1;
+        }
         self.rest_if_stable(now);
         self.candidates.iter_mut().for_each(|of| (of.may_try, of.looked_for) = (true, false));
         self.current = candidate;
@@ -205,7 +239,7 @@ impl Attempts {
         if self.is_stable(now) {
             self.rounds = 0;
         } else if !wished {
-            if self.rounds >= self.policy.max_attempts {
+            if !self.may_plan(now) {
                 return None;
             }
             self.rounds += 1;
@@ -215,7 +249,7 @@ impl Attempts {
             (candidate.may_try, candidate.tried, candidate.looked_for) = (true, false, false);
         }
         let may_try = self.candidates.iter().enumerate().filter(|(_, of)| of.may_try_at(now));
-        let best = may_try.min_by_key(|(at, of)| (of.doubtful, *at));
+        let best = may_try.min_by_key(|(at, of)| (of.doubtful || of.refused, *at));
         self.current = best.map_or(0, |(at, _)| at);
         self.candidates[self.current].tried = true;
         Some(self.rounds.max(1))
@@ -502,6 +536,21 @@ mod tests {
     }
 
     #[test]
+    fn who_could_not_be_reached_first_is_tried_again_and_who_refused_is_not() {
+        let now = Instant::now();
+        for (error, tried) in [(lost(), true), (refused(), false)] {
+            let mut attempts = Attempts::new(policy(2, 0), 1, 1);
+            assert!(attempts.first_failed(&error, now));
+            attempts.connected(now);
+            assert_eq!(attempts.provider(), 1);
+            attempts.lost(&lost(), false, now);
+            assert_eq!(attempts.provider(), 1, "who was good last");
+            attempts.failed(&lost(), now);
+            assert_eq!(attempts.provider() == 0, tried, "{error}");
+        }
+    }
+
+    #[test]
     fn whether_a_better_one_is_back_is_found_out_before_anything_is_left_for_it() {
         let now = Instant::now();
         let mut attempts = Attempts::new(policy(4, 0), 2, 1);
@@ -514,7 +563,7 @@ mod tests {
         attempts.connected(now);
         let later = now + STABLE;
         for (candidate, error) in [(0, lost()), (1, refused())] {
-            assert_eq!(attempts.better(later), Some(Better::Doubtful(candidate)));
+            assert_eq!(attempts.better(later), Some(candidate));
             attempts.look_for(candidate);
             attempts.looked_for(candidate, Some(&error), later);
         }
@@ -523,14 +572,32 @@ mod tests {
         // At the next change the first one is back.
         attempts.connected(later);
         let later = later + STABLE;
-        assert_eq!(attempts.better(later), Some(Better::Doubtful(0)));
+        assert_eq!(attempts.better(later), Some(0));
         attempts.look_for(0);
         attempts.looked_for(0, None, later);
-        assert_eq!(attempts.better(later), Some(Better::Known));
+        assert_eq!(attempts.better(later), Some(0), "it is back, and was not gone over to yet");
         assert_eq!((attempts.planned(false, later), attempts.provider()), (Some(1), 0));
         // A dead one is left at once, for who was good last.
         let next = attempts.lost(&refused(), false, later).unwrap();
         assert_eq!((attempts.provider(), next.wait), (2, Duration::ZERO));
+    }
+
+    #[test]
+    fn who_refused_another_connection_is_left_only_for_somebody_else() {
+        let now = Instant::now();
+        for fallbacks in [0, 1] {
+            let mut attempts = Attempts::new(policy(4, 0), fallbacks, 1);
+            attempts.connected(now);
+            attempts.look_for(0);
+            attempts.looked_for(0, Some(&lost()), now);
+            assert!(!attempts.all_refused(), "it may be back");
+            attempts.looked_for(0, Some(&refused()), now);
+            assert_eq!(attempts.all_refused(), fallbacks == 0);
+            let planned = attempts.planned(false, now + STABLE).unwrap();
+            assert_eq!((planned, attempts.provider()), (1, fallbacks));
+            attempts.connected(now);
+            assert!(!attempts.all_refused());
+        }
     }
 
     #[test]

@@ -81,14 +81,14 @@ impl Handle {
         self.newest.as_ref().filter(|(of, _)| *of == provider).map(|(_, handle)| handle.clone())
     }
 
-    /// Connecting by it failed. Whether it is at fault: a provider may hang up on what it cannot
-    /// restore without saying so.
-    pub(crate) fn is_refused(&mut self, error: &LiveError) -> bool {
+    /// Connecting by it failed, perhaps for the `last` time. Whether it is at fault: a provider may hang
+    /// up on what it cannot restore without saying so.
+    pub(crate) fn is_refused(&mut self, error: &LiveError, last: bool) -> bool {
         match error {
             LiveError::Unauthorized(_) | LiveError::MissingApiKey { .. } => false,
             LiveError::Closed { .. } if error.is_recoverable() => {
                 self.refused += 1;
-                self.refused >= REFUSALS
+                last || self.refused >= REFUSALS
             }
             _ => !error.is_recoverable(),
         }
@@ -174,7 +174,7 @@ mod tests {
         ] {
             let mut handle = Handle::default();
             handle.renew(0, resumption(), true);
-            let given_up = (1..=2 * REFUSALS).find(|_| handle.is_refused(&error));
+            let given_up = (1..=2 * REFUSALS).find(|_| handle.is_refused(&error, false));
             assert_eq!(given_up, refused_at, "{error}");
         }
     }

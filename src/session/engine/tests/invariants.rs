@@ -18,6 +18,8 @@ use crate::session::{EventKind, SessionState};
 pub(super) struct Invariants {
     pub(super) broken: Option<String>,
     epoch: Option<u32>,
+    /// A connection that stands beside the one that is used.
+    beside: Option<u32>,
     /// The reply that the provider is at work on.
     active: Option<ReplyId>,
     started: Vec<ReplyId>,
@@ -49,15 +51,25 @@ impl Invariants {
         }
     }
 
+    pub(super) fn is_connected(&self) -> bool {
+        self.epoch.is_some()
+    }
+
+    /// The connection of this epoch is the one that is used.
+    fn uses(&mut self, epoch: Option<u32>) {
+        self.epoch = epoch;
+        self.active = None;
+        if epoch.is_some() {
+            self.received_before.extend(self.received.drain());
+        }
+    }
+
     /// The engine is given this.
     pub(super) fn input(&mut self, input: &Input) {
         self.given = None;
         match input {
-            Input::Connected { epoch, .. } => {
-                self.epoch = Some(*epoch);
-                self.active = None;
-                self.received_before.extend(self.received.drain());
-            }
+            Input::Connected { epoch, .. } if self.epoch.is_some() => self.beside = Some(*epoch),
+            Input::Connected { epoch, .. } => self.uses(Some(*epoch)),
             Input::Disconnected { epoch, .. } if self.epoch == Some(*epoch) => {
                 self.epoch = None;
                 self.active = None;
@@ -107,9 +119,10 @@ impl Invariants {
                 self.check(now == Some(*epoch), || format!("{command:?} for another connection"));
                 self.command(command, engine);
             }
+            Output::Close { epoch } if self.beside == Some(*epoch) => self.beside = None,
             Output::Close { epoch } if self.epoch == Some(*epoch) => {
-                self.epoch = None;
-                self.active = None;
+                let next = self.beside.take();
+                self.uses(next);
             }
             Output::Play { generation, frame } => self.play(*generation, frame),
             Output::PausePlayback => {

@@ -40,6 +40,8 @@ pub(super) struct World {
     now: Instant,
     epoch: u32,
     connecting: Option<u32>,
+    /// A connection that stands beside the one of `epoch`.
+    beside: Option<u32>,
     to_judge: VecDeque<(Ticket, ToolCallRequest)>,
     running: Vec<(Ticket, ToolCallRequest)>,
     requests: HashMap<Ticket, ToolCallRequest>,
@@ -118,6 +120,7 @@ impl World {
             now,
             epoch: 0,
             connecting: None,
+            beside: None,
             to_judge: VecDeque::new(),
             running: Vec::new(),
             requests: HashMap::new(),
@@ -141,11 +144,19 @@ impl World {
     /// Whether there was a connection to be made.
     fn connect(&mut self, able: u8) -> bool {
         let Some(epoch) = self.connecting.take() else { return false };
+        if self.watch.is_connected() {
+            self.beside = Some(epoch);
+        } else {
+            self.uses(epoch);
+        }
+        self.input(Input::Connected { epoch, capabilities: Arc::new(capabilities(able)) });
+        true
+    }
+
+    fn uses(&mut self, epoch: u32) {
         self.epoch = epoch;
         self.active = None;
         self.last_done = None;
-        self.input(Input::Connected { epoch, capabilities: Arc::new(capabilities(able)) });
-        true
     }
 
     fn input(&mut self, input: Input) {
@@ -203,6 +214,12 @@ impl World {
             Output::Connect { request, .. } => self.connecting = Some(request.epoch),
             Output::Close { epoch } => {
                 self.connecting.take_if(|connecting| *connecting == epoch);
+                self.beside.take_if(|beside| *beside == epoch);
+                if epoch == self.epoch
+                    && let Some(beside) = self.beside.take()
+                {
+                    self.uses(beside);
+                }
             }
             Output::Send {
                 command: LiveCommand::Say { request, .. } | LiveCommand::CreateReply { request },
@@ -525,7 +542,8 @@ impl World {
                 let frame = HostCommand::Audio(silence(480));
                 let commands = vec![frame, HostCommand::EndAudio];
                 let lost = Duration::from_millis(u64::from(self.able) % 3);
-                self.input(Input::Returned { epoch, commands, lost });
+                let unheld = vec![HostCommand::Audio(silence(480))];
+                self.input(Input::Returned { epoch, commands, lost, unheld });
                 self.trouble(2);
             }
             13 => self.input(Input::Host(HostCommand::Reconnect)),

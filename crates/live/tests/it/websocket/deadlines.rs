@@ -163,3 +163,15 @@ async fn what_was_sent_to_a_server_that_ends_reached_it() {
     end(&mut connection).await;
     assert_eq!(connection.reached_bytes(), connection.sent_bytes());
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_a_network_took_that_was_gone_before_the_end_reached_nobody() {
+    let (mut connection, socket) = open().await;
+    connection.send(say("one")).await.unwrap();
+    // Nobody reads, and nobody answers the pings.
+    assert!(timeout(Duration::from_secs(4), connection.next()).await.is_err());
+    drop(socket);
+    end(&mut connection).await;
+    assert_eq!(connection.reached_bytes(), connection.acknowledged_bytes());
+    assert!(connection.reached_bytes() < connection.sent_bytes());
+}
