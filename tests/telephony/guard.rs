@@ -85,7 +85,7 @@ async fn there_are_no_more_calls_than_there_may_be() {
 #[tokio::test]
 async fn what_is_not_there_is_not_found() {
     let rig = Rig::open().await;
-    for path in ["", "nowhere", "telnyx", "audiosocket", "twilio/answer/x"] {
+    for path in ["", "nowhere", "telnyx", "audiosocket", "twilio/", "twilio/answer/x"] {
         let answer = Caller::connect(rig.address, path, &[]).await.err();
         assert_eq!(answer, Some(404), "{path:?}");
     }

@@ -92,10 +92,12 @@ async fn telnyx_is_asked_for_a_call_as_it_documents() {
     let mut body = asked.json();
     let shown = body["stream_auth_token"].take();
     assert!(shown.as_str().is_some_and(|token| token.contains('.')), "{shown}");
+    let command = body["command_id"].take();
+    assert!(command.as_str().is_some_and(|name| name.len() >= 22), "{command}");
     assert_eq!(
         body,
         json!({
-            "connection_id": "7267", "to": "+15550001", "from": "+15550199",
+            "command_id": null, "connection_id": "7267", "to": "+15550001", "from": "+15550199",
             "timeout_secs": 20, "time_limit_secs": 600,
             "stream_url": "wss://example.com/telephony/telnyx", "stream_track": "inbound_track",
             "stream_bidirectional_mode": "rtp", "stream_bidirectional_codec": "PCMU",
@@ -143,6 +145,25 @@ async fn no_call_is_made_beyond_the_list_and_the_limits() {
         api.next().await;
     }
     assert!(api.is_quiet(), "nothing was asked of the carrier beyond the limits");
+}
+
+#[tokio::test]
+async fn what_may_have_been_dialled_stays_taken() {
+    for (status, body) in [(503, ""), (201, "{}")] {
+        let mut api = Api::start().await;
+        let limits = "calls_per_day = 1\nledger = \"unused\"";
+        let outbound = outbound(&twilio(&api, limits), Some(Arc::new(InMemoryLimits::new())));
+        let outbound = outbound.unwrap();
+        api.answer(status, "", body);
+        let order = DialOrder::new("+15550001");
+        let unknown = outbound.dial(&order).await;
+        let is_unknown = matches!(unknown, Err(DialError::Carrier(ControlError::Unknown(_))));
+        assert!(is_unknown, "{unknown:?}");
+        api.next().await;
+        let again = outbound.dial(&order).await;
+        assert!(matches!(again, Err(DialError::Limit { .. })), "{again:?}");
+        assert!(api.is_quiet());
+    }
 }
 
 #[tokio::test]

@@ -248,6 +248,11 @@ impl Caller {
         }
     }
 
+    /// The socket is closed in order, without a word that the call is over.
+    pub async fn close(mut self) {
+        soon("a close", self.socket.close(None)).await.unwrap();
+    }
+
     /// The line is cut.
     pub fn cut(self) {
         drop(self);

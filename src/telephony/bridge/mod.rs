@@ -375,26 +375,33 @@ impl BoundBridge {
             }
         }
         office.close();
-        // The ports are closed, and whoever had just come through is told so.
-        listeners.shutdown().await;
-        while let Some(call) = calls_to_hold.recv().await {
-            calls.spawn(call.run());
-        }
-        let drain = office.limits().drain;
+        // The ports stay open as long as a call stands: its stream may come back, and carriers tell and ask
+        // what becomes of it. Whoever comes with another one is told that there are none any more.
         let all = async {
+            while !calls.is_empty() || !calls_to_hold.is_empty() {
+                tokio::select! {
+                    biased;
+                    Some(call) = calls_to_hold.recv() => {
+                        calls.spawn(call.run());
+                    }
+                    Some(ended) = calls.join_next() => failed(ended),
+                    else => break,
+                }
+            }
+        };
+        let _ = timeout(office.limits().drain, all).await;
+        office.end();
+        listeners.shutdown().await;
+        let rest = async {
+            while let Some(call) = calls_to_hold.recv().await {
+                calls.spawn(call.run());
+            }
             while let Some(ended) = calls.join_next().await {
                 failed(ended);
             }
         };
-        if timeout(drain, all).await.is_err() {
-            office.end();
-            let rest = async {
-                while let Some(ended) = calls.join_next().await {
-                    failed(ended);
-                }
-            };
-            let _ = timeout(LAST, rest).await;
-        }
+        let _ = timeout(LAST, rest).await;
+        office.flush().await;
         Ok(())
     }
 }
@@ -483,7 +490,17 @@ fn call_of(office: Arc<Office>, accepted: Accepted, waiting: Waiting) -> Option<
     office.opened();
     let link = Link::WebSocket(Box::new(accepted.socket));
     let waiting = Some(waiting);
-    Some(Call { office, link, dialect, verify, token, line: None, parameters, waiting })
+    Some(Call {
+        office,
+        link,
+        dialect,
+        verify,
+        token,
+        line: None,
+        parameters,
+        waiting,
+        stands: None,
+    })
 }
 
 async fn listen_tcp(office: Arc<Office>, tcp: TcpListener, opened: mpsc::Sender<Call>) -> String {
@@ -533,6 +550,7 @@ fn stream_call(office: Arc<Office>, stream: Box<dyn Transport>, waiting: Waiting
         line: None,
         parameters: Vec::new(),
         waiting: Some(waiting),
+        stands: None,
     }
 }
 

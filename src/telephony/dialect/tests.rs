@@ -306,6 +306,26 @@ fn audiosocket_starts_for_a_caller_who_is_silent_and_keeps_the_keys_of_before() 
 }
 
 #[test]
+fn audiosocket_hears_a_caller_with_another_rate_who_was_silent_at_the_start() {
+    let (mut socket, mut heard) = (AudioSocket::new(), Heard::default());
+    let name = Frame::Binary(packet(0x01, &[7; 16]).into());
+    socket.parse(&name, &mut heard).unwrap();
+    socket.quiet(&mut heard);
+    let start = started(heard.events.remove(0));
+    assert_eq!(start.output, AudioFormat::pcm16(8_000));
+    let wide = Frame::Binary(packet(0x12, &[1; 640]).into());
+    socket.parse(&wide, &mut heard).unwrap();
+    let input = AudioFormat::pcm16(16_000);
+    assert_eq!(heard.events[0], CarrierEvent::Format { input });
+    assert!(matches!(&heard.events[1], CarrierEvent::Media(media) if media.audio.format == input));
+    // What is said is answered as before, and no third rate comes.
+    let mut frames = Vec::new();
+    socket.audio(&AudioFrame::new(start.output, vec![0; 320]), &mut frames).unwrap();
+    let other = Frame::Binary(packet(0x10, &[1; 320]).into());
+    assert!(socket.parse(&other, &mut heard).is_err());
+}
+
+#[test]
 fn audiosocket_packets_that_may_not_come() {
     let errors = |pieces: &[&[u8]]| audiosocket_events(pieces).unwrap_err();
     assert!(matches!(errors(&[&packet(0x10, &[0; 320])]), DialectError::OutOfOrder(_)));

@@ -1,6 +1,6 @@
 //! What a configuration says of calls that are made.
 
-use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, ops::Range, path::PathBuf, time::Duration};
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -91,8 +91,7 @@ pub(in crate::telephony) struct RawOutbound {
     connection_id: Option<String>,
     ring_seconds: Option<Spanned<u64>>,
     max_length_seconds: Option<Spanned<u64>>,
-    #[serde(default)]
-    detect: Detect,
+    detect: Option<Spanned<Detect>>,
     on_machine: Option<Spanned<String>>,
     message: Option<String>,
     calls_per_day: Option<u64>,
@@ -103,6 +102,13 @@ pub(in crate::telephony) struct RawOutbound {
 }
 
 impl RawOutbound {
+    /// Where it says that Telnyx is to find out who answers, if it does.
+    pub(in crate::telephony) fn detects_by_telnyx(&self) -> Option<Range<usize>> {
+        let detect = self.detect.as_ref().filter(|detect| *detect.get_ref() == Detect::Carrier);
+        let telnyx = self.carrier.get_ref().parse() == Ok(Carrier::Telnyx);
+        detect.filter(|_| telnyx).map(Spanned::span)
+    }
+
     pub(in crate::telephony) fn read(
         self,
         reader: &Reader<'_>,
@@ -170,7 +176,7 @@ impl RawOutbound {
             connection_id: self.connection_id,
             rings: seconds(&self.ring_seconds, 30, 600)?,
             max_length: seconds(&self.max_length_seconds, 600, 14_400)?,
-            detect: self.detect,
+            detect: self.detect.map(Spanned::into_inner).unwrap_or_default(),
             on_machine,
             calls_per_day: self.calls_per_day,
             spend_per_day,

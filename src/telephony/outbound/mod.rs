@@ -22,7 +22,7 @@ use super::{
     config::{BridgeConfig, Verify},
     dialect::Carrier,
     numbers::is_allowed,
-    rest::{Account, Accounts, ApiRequest, StreamOrder, command_of, form, refused},
+    rest::{Account, Accounts, ApiRequest, StreamOrder, command_name, command_of, form, refused},
     token::{Claims, TokenError, Tokens},
 };
 use crate::policy::{Draw, LimitStore, Reserved};
@@ -154,8 +154,8 @@ impl Outbound {
     ///
     /// # Errors
     ///
-    /// Why it was not made. After [`ControlError::TimedOut`] nobody knows whether it was: what it may
-    /// cost stays taken.
+    /// Why it was not made. After [`ControlError::TimedOut`] and [`ControlError::Unknown`] nobody knows
+    /// whether it was: what it may cost stays taken.
     pub async fn dial(&self, order: &DialOrder) -> Result<String, DialError> {
         if !is_allowed(&order.to, &self.config.allow) {
             return Err(DialError::NotAllowed);
@@ -177,13 +177,19 @@ impl Outbound {
         let dialled = self.ask(order).await;
         if let (Some(limits), Some(reservation)) = (&self.limits, reservation) {
             let limits = limits.clone();
-            let unmade = matches!(&dialled, Err(error)
-                if *error != DialError::Carrier(ControlError::TimedOut));
-            blocking(move || match unmade {
-                true => limits.give_back(reservation),
-                false => limits.settle(reservation),
-            })
-            .await?;
+            let unknown = |error: &DialError| {
+                let DialError::Carrier(error) = error else { return false };
+                matches!(error, ControlError::TimedOut | ControlError::Unknown(_))
+            };
+            let made = dialled.as_ref().err().is_none_or(unknown);
+            let noted = blocking(move || match made {
+                true => limits.settle(reservation),
+                false => limits.give_back(reservation),
+            });
+            // What is not noted stays taken. The call stands, and its name is told all the same.
+            if let Err(error) = noted.await {
+                tracing::error!(%error, made, "the ledger of calls");
+            }
         }
         dialled
     }
@@ -221,7 +227,7 @@ impl Outbound {
             }
             (None, None) => None,
         };
-        let request = self.request(account, &order.to, token);
+        let request = self.request(account, &order.to, token, &command_name()?);
         let (status, body) = self.accounts.ask(&request).await?;
         if !(200..300).contains(&status) {
             return Err(refused(status, account.code(&body)).into());
@@ -232,11 +238,17 @@ impl Outbound {
             Account::Telnyx { .. } => &body["data"]["call_control_id"],
         };
         let id = id.as_str().map(str::to_owned);
-        Ok(id.ok_or_else(|| ControlError::Refused("an answer without the call's name".into()))?)
+        Ok(id.ok_or_else(|| ControlError::Unknown("an answer without the call's name".into()))?)
     }
 
     /// The request that makes the call.
-    fn request(&self, account: &Account, to: &str, token: Option<String>) -> ApiRequest {
+    fn request(
+        &self,
+        account: &Account,
+        to: &str,
+        token: Option<String>,
+        command: &str,
+    ) -> ApiRequest {
         let config = &self.config;
         let at = |rest: &str| format!("{}/telephony/{}/{rest}", self.origin, config.carrier);
         match account {
@@ -278,6 +290,7 @@ impl Outbound {
             Account::Telnyx { base, key } => {
                 let stream = StreamOrder { token, ..self.stream.clone() };
                 let mut body = stream.fields();
+                body["command_id"] = json!(command);
                 body["connection_id"] = json!(config.connection_id);
                 body["to"] = json!(to);
                 body["from"] = json!(config.from);

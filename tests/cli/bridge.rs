@@ -1,0 +1,86 @@
+//! `antiphon bridge check`, and tokens.
+
+use crate::program::{Program, Run};
+
+const CONFIG: &str = r#"listen = "127.0.0.1:0"
+public_url = "https://calls.example.com"
+token_secret_env = "TOKENS"
+records = "calls.jsonl"
+
+[carriers.twilio]
+verify = "signature_and_token"
+auth_token_env = "TOKENS"
+account_sid = "AC1"
+
+[outbound]
+carrier = "twilio"
+from = "+15550199"
+allow = ["+1555"]
+calls_per_day = 5
+ledger = "outbound.sqlite"
+
+[agent]
+provider = "offline"
+limits = "limits.sqlite"
+receipts = "receipts"
+
+[agents.sales]
+policy = "sales.json"
+"#;
+
+fn bridge(config: &str, arguments: &[&str]) -> Run {
+    Program::new(["bridge", "--config", "bridge.toml"])
+        .args(arguments)
+        .environment("TOKENS", "a secret of some length")
+        .file("bridge.toml", config)
+        .file("sales.json", r#"{"default": "allow"}"#)
+        .run()
+}
+
+#[test]
+fn check_looks_at_everything_that_a_configuration_names() {
+    let run = bridge(CONFIG, &["check"]);
+    assert_eq!(run.status, 0, "{}{}", run.stdout, run.stderr);
+    for part in [
+        "ok      listen: 127.0.0.1:0 is free",
+        "ok      carriers.twilio: wss://calls.example.com/telephony/twilio",
+        "ok      agent.provider: the offline agent",
+        "ok      agent.limits: limits.sqlite",
+        "ok      agent.receipts: receipts",
+        "ok      agents.sales.policy: sales.json",
+        "ok      outbound: by twilio, from +15550199",
+        "ok      records: calls.jsonl",
+    ] {
+        assert!(run.stdout.contains(part), "{part:?} is not in:\n{}", run.stdout);
+    }
+}
+
+#[test]
+fn check_tells_the_line_of_what_cannot_be_used() {
+    for (change, line, setting) in [
+        (("provider = \"offline\"", "provider = \"openai\""), 19, "agent.provider"),
+        (("limits.sqlite", "missing/limits.sqlite"), 20, "agent.limits"),
+        (("= \"receipts\"", "= \"missing/receipts\""), 21, "agent.receipts"),
+        (("sales.json", "missing.json"), 24, "agents.sales.policy"),
+        (("policy = \"sales.json\"", "provider = \"gemini\""), 24, "agents.sales.provider"),
+        (("records = \"", "records = \"missing/"), 4, "records"),
+        (("account_sid = \"AC1\"\n", ""), 10, "outbound"),
+    ] {
+        let config = CONFIG.replace(change.0, change.1);
+        assert_ne!(config, CONFIG);
+        let run = bridge(&config, &["check"]);
+        assert_eq!(run.status, 1, "{setting}: {}{}", run.stdout, run.stderr);
+        let told = format!("failed  {setting}: line {line}, column ");
+        assert!(run.stdout.contains(&told), "{told:?} is not in:\n{}", run.stdout);
+    }
+}
+
+#[test]
+fn a_token_names_an_agent_that_there_is() {
+    let run = bridge(CONFIG, &["token", "--agent", "sales", "--call", "CA1"]);
+    assert_eq!(run.status, 0, "{}", run.stderr);
+    assert_eq!(run.stdout.trim().split('.').count(), 2, "{}", run.stdout);
+    let run = bridge(CONFIG, &["token", "--agent", "nobody"]);
+    assert_eq!(run.status, 2);
+    assert!(run.stderr.contains("no [agents.nobody]"), "{}", run.stderr);
+}
