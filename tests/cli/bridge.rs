@@ -33,7 +33,7 @@ fn bridge(config: &str, arguments: &[&str]) -> Run {
         .args(arguments)
         .environment("TOKENS", "a secret of some length")
         .file("bridge.toml", config)
-        .file("sales.json", r#"{"default": "allow"}"#)
+        .file("sales.json", r#"{"default": "allow", "rules": []}"#)
         .run()
 }
 

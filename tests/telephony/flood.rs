@@ -118,10 +118,13 @@ async fn trial_g07_two_thousand_strangers_are_refused_and_running_calls_stay_cle
     assert_eq!(refused.load(Relaxed), ATTEMPTS, "all with 403");
     assert_eq!(rig.handle.stats().refused as usize, ATTEMPTS);
     assert_eq!(rig.provider.requests().len(), CALLS, "no provider was opened for a stranger");
+    // Their providers stay until the callers have gone.
+    let mut ends = Vec::new();
     while let Some(call) = calls.join_next().await {
-        let (mut caller, _far, (heard, _)) = call.unwrap();
+        let (mut caller, far, (heard, _)) = call.unwrap();
         assert_eq!(heard, AHEAD + 20 * TICKS as usize);
         caller.stop().await;
+        ends.push(far);
     }
     for _ in 0..CALLS {
         let record = rig.record().await;

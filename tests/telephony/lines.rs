@@ -45,7 +45,12 @@ impl Quiet {
     }
 
     fn line(&self, audiosocket: bool) -> DuplexStream {
-        let (near, far) = duplex(64 * 1024);
+        self.line_of(audiosocket, 64 * 1024)
+    }
+
+    /// A line that takes so many bytes before somebody reads.
+    fn line_of(&self, audiosocket: bool, bytes: usize) -> DuplexStream {
+        let (near, far) = duplex(bytes);
         let handle = self.handle.clone();
         tokio::spawn(async move {
             match audiosocket {
@@ -103,6 +108,72 @@ impl Phone {
         };
         timeout(within, next).await.ok().flatten()
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn trial_g05_two_seconds_after_a_line_was_cut_nothing_runs() {
+    let mut quiet = Quiet::new("");
+    let mut phone = quiet.twilio().await;
+    phone.start().await;
+    let far = quiet.provider.far_end().await;
+    begins(&far, "r1", "A long story", 2_000);
+    phone.next(Duration::from_secs(5)).await.unwrap();
+    let cut = Instant::now();
+    drop(phone);
+    let record = quiet.record().await;
+    assert!(matches!(record.end, CallEnd::Lost { .. }), "{:?}", record.end);
+    assert!(cut.elapsed() < Duration::from_millis(2_200), "{:?}", cut.elapsed());
+    assert!(record.heard_ms < 500, "what was sent to nobody was not heard: {}", record.heard_ms);
+    timeout(Duration::from_secs(1), far.dropped()).await.unwrap();
+    assert_eq!((quiet.provider.open_connections(), quiet.handle.stats().active), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_carrier_that_reads_nothing_is_heard_all_the_same() {
+    let mut quiet = Quiet::new("");
+    let url = "ws://localhost/telephony/twilio";
+    let mut phone = Phone(client_async(url, quiet.line_of(false, 4 * 1024)).await.unwrap().0);
+    phone.start().await;
+    let mut far = quiet.provider.far_end().await;
+    // Three seconds of it go out at once, and do not fit.
+    says(&far, "r1", "A long story.", 6_000);
+    sleep(Duration::from_millis(500)).await;
+    let payload = base64_simd::STANDARD.encode_to_string([0x20; 160]);
+    phone
+        .send(json!({"event": "media", "streamSid": "MZ1", "media": {
+        "track": "inbound", "chunk": "1", "timestamp": "0", "payload": payload}}))
+        .await;
+    let taken = command(&mut far, |command| matches!(command, LiveCommand::AppendAudio(_)));
+    timeout(Duration::from_millis(200), taken).await.unwrap();
+    // Nor does stale speech come before the clear, beyond what was on the wire.
+    far.emit(LiveEvent::SpeechStarted { audio_start_ms: None })
+        .emit(LiveEvent::Interrupted { reply: None });
+    sleep(Duration::from_secs(2)).await;
+    let mut before = Vec::new();
+    loop {
+        let message = phone.next(Duration::from_secs(2)).await.unwrap();
+        if message["event"] == "clear" {
+            break;
+        }
+        before.push(message);
+    }
+    assert!((1..1_000).contains(&media_ms(&before)), "{}", media_ms(&before));
+    phone.send(json!({"event": "stop", "streamSid": "MZ1", "stop": {}})).await;
+    assert_eq!(quiet.record().await.end, CallEnd::CallerHungUp);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_line_whose_peer_has_vanished_is_over_in_half_a_minute() {
+    // Nothing is closed, and nothing answers: it is the bridge's own pings that find out.
+    let mut quiet = Quiet::with("no_media_seconds = 600", "");
+    let mut phone = quiet.twilio().await;
+    phone.start().await;
+    let _far = quiet.provider.far_end().await;
+    let vanished = Instant::now();
+    let record = quiet.record().await;
+    assert!(matches!(record.end, CallEnd::Lost { .. }), "{:?}", record.end);
+    assert!(vanished.elapsed() < Duration::from_secs(34), "{:?}", vanished.elapsed());
+    drop(phone);
 }
 
 #[tokio::test(start_paused = true)]

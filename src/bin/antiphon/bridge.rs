@@ -85,10 +85,14 @@ fn outbound(config: &BridgeConfig) -> Result<Outbound, Failure> {
     let Some(accounts) = accounts(config)? else {
         return Err(Failure::usage("no carrier has an account in the configuration"));
     };
-    let ledger = config.outbound.as_ref().and_then(|outbound| outbound.ledger.as_ref());
-    let ledger = ledger.map(SqliteLimits::open).transpose().map_err(Failure::failed)?;
-    let limits = ledger.map(|ledger| Arc::new(ledger) as Arc<dyn LimitStore>);
-    Outbound::new(config, accounts, limits).map_err(Failure::usage)
+    Outbound::new(config, accounts, ledger(config)?).map_err(Failure::usage)
+}
+
+/// What remembers the limits of calls that are made, where there are any.
+fn ledger(config: &BridgeConfig) -> Result<Option<Arc<dyn LimitStore>>, Failure> {
+    let path = config.outbound.as_ref().and_then(|outbound| outbound.ledger.as_ref());
+    let ledger = path.map(SqliteLimits::open).transpose().map_err(Failure::usage)?;
+    Ok(ledger.map(|ledger| Arc::new(ledger) as Arc<dyn LimitStore>))
 }
 
 /// Makes a call, and prints the carrier's name of it.
@@ -126,6 +130,7 @@ fn read(path: &Path) -> Result<(BridgeConfig, String), Failure> {
 async fn serve(config: BridgeConfig) -> Result<(), Failure> {
     let agents = Agents::open(&config).await?;
     let accounts = accounts(&config)?;
+    let ledger = ledger(&config)?;
     let (lines, printed) = printer();
     let bridge = Bridge::new(config, agents).on_record(move |record| {
         // Where nobody reads any more, the file of records has it.
@@ -135,6 +140,10 @@ async fn serve(config: BridgeConfig) -> Result<(), Failure> {
     });
     let bridge = match accounts {
         Some(accounts) => bridge.carriers(accounts),
+        None => bridge,
+    };
+    let bridge = match ledger {
+        Some(ledger) => bridge.ledger(ledger),
         None => bridge,
     };
     let bound = bridge.bind().await.map_err(Failure::failed)?;

@@ -30,7 +30,7 @@ use super::{
     Answer, AnsweredBy, CallControl, CallEnd, CallRecord, IncomingCall,
     control::Command,
     keys::{KeyPad, KeySettings},
-    link::Link,
+    link::{Link, WRITE},
     news::{Back, News},
     office::{Admission, Office, Waiting},
     record::Recorded,
@@ -57,6 +57,8 @@ const GOODBYE: Duration = Duration::from_secs(2);
 const SILENT_START: Duration = Duration::from_millis(300);
 /// Of what comes before a call is answered so many messages are kept.
 const EARLY: usize = 256;
+/// Whether a carrier that took nothing takes something again is looked after so often.
+const STALLED: Duration = Duration::from_millis(20);
 /// No call is longer.
 const YEAR: Duration = Duration::from_secs(365 * 86_400);
 /// Beyond its longest time, in which the agent takes leave, a call is given so much.
@@ -188,6 +190,7 @@ impl Call {
             began: now,
             sends: Vec::new(),
             out: Vec::new(),
+            stalled_since: None,
             record,
         };
         conversation.begin_screening(now);
@@ -268,9 +271,11 @@ struct Conversation<'a> {
     answer_until: tokio::time::Instant,
     media_at: Instant,
     began: Instant,
-    /// Kept for their memory.
+    /// Kept for its memory.
     sends: Vec<Send>,
+    /// What the carrier has not taken yet, and since when it takes nothing.
     out: Vec<Frame>,
+    stalled_since: Option<Instant>,
     record: &'a mut CallRecord,
 }
 
@@ -395,6 +400,10 @@ impl Conversation<'_> {
     ) -> Result<Instant, CallEnd> {
         let now = now();
         let voice_due = self.voice.due(now, &mut self.sends);
+        if self.stalled_since.is_some() && self.sends.contains(&Send::Clear) {
+            // What has not left yet is not to be heard either.
+            self.out.clear();
+        }
         for send in self.sends.drain(..) {
             match send {
                 Send::Audio(audio) => dialect.audio(&audio, &mut self.out)?,
@@ -403,7 +412,23 @@ impl Conversation<'_> {
             }
         }
         let alive = self.keep_alive(dialect, now)?;
-        link.send(&mut self.out).await.map_err(lost)?;
+        // A carrier that takes nothing is heard all the same.
+        let stalled = match link.offer(&mut self.out).await.map_err(lost)? {
+            true => {
+                self.stalled_since = None;
+                None
+            }
+            false => {
+                let since = *self.stalled_since.get_or_insert(now);
+                if now >= since + WRITE {
+                    return Err(lost(SocketError::Timeout {
+                        what: "room on the wire",
+                        after: WRITE,
+                    }));
+                }
+                Some(now + STALLED)
+            }
+        };
         self.intake.handle_timeout(now);
         self.forward(now);
         let asking = !self.voice.is_idle() || self.session.state() == SessionState::Speaking;
@@ -427,7 +452,8 @@ impl Conversation<'_> {
         let ending = self.is_over(now)?;
         let no_media = sends.then(|| self.media_at + limits.no_media);
         let keys = self.keys.next_deadline().filter(|_| self.running);
-        let all = [voice_due, self.intake.next_deadline(), no_media, keys, ending, line, alive];
+        let intake = self.intake.next_deadline();
+        let all = [voice_due, intake, no_media, keys, ending, line, alive, stalled];
         Ok(all.into_iter().flatten().min().map_or(longest, |due| due.min(longest)))
     }
 

@@ -49,7 +49,10 @@ use super::{
     rest::StreamOrder,
     token::TokenError,
 };
-use crate::session::{IdleConfig, SessionBuilder, SessionLimits, UserAudio};
+use crate::{
+    policy::LimitStore,
+    session::{IdleConfig, SessionBuilder, SessionLimits, UserAudio},
+};
 
 pub use self::{
     control::{CallControl, ControlError, call_tools},
@@ -231,18 +234,26 @@ pub struct Bridge {
     config: BridgeConfig,
     agent: Arc<dyn CallAgent>,
     carriers: Option<Arc<dyn Carriers>>,
+    ledger: Option<Arc<dyn LimitStore>>,
     on_record: Option<OnRecord>,
 }
 
 impl Bridge {
     /// A bridge whose calls `agent` answers.
     pub fn new(config: BridgeConfig, agent: impl CallAgent) -> Self {
-        Self { config, agent: Arc::new(agent), carriers: None, on_record: None }
+        Self { config, agent: Arc::new(agent), carriers: None, ledger: None, on_record: None }
     }
 
     /// Hangs up, hands on and presses keys by these, where a carrier wants it so.
     pub fn carriers(mut self, carriers: impl Carriers) -> Self {
         self.carriers = Some(Arc::new(carriers));
+        self
+    }
+
+    /// What calls that are made have taken from the limits of a day: once Twilio tells how long one was, it
+    /// is set to what the call has cost. The same limits as [`Outbound`](super::outbound::Outbound) has.
+    pub fn ledger(mut self, ledger: Arc<dyn LimitStore>) -> Self {
+        self.ledger = Some(ledger);
         self
     }
 
@@ -255,8 +266,13 @@ impl Bridge {
     /// A bridge without ports of its own: a host that serves HTTP itself gives it the connections for
     /// `/telephony/`, and those of AudioSocket, by the handle.
     pub fn open(self) -> Result<BridgeHandle, BridgeError> {
-        let office = Office::new(self.config, self.agent, self.carriers, self.on_record)?;
+        let office = self.office()?;
         Ok(BridgeHandle(Arc::new(office)))
+    }
+
+    fn office(self) -> Result<Office, BridgeError> {
+        let Self { config, agent, carriers, ledger, on_record } = self;
+        Office::new(config, agent, carriers, ledger, on_record)
     }
 
     /// Takes the addresses.
@@ -270,7 +286,7 @@ impl Bridge {
             Some(address) => Some(TcpListener::bind(address).await.map_err(bind(address))?),
             None => None,
         };
-        let office = Office::new(self.config, self.agent, self.carriers, self.on_record)?;
+        let office = self.office()?;
         Ok(BoundBridge { office: Arc::new(office), web, tcp })
     }
 }

@@ -31,12 +31,15 @@ use super::{
     control::Offers,
     news::{Back, Held, Line, News},
 };
-use crate::telephony::{
-    config::{BridgeConfig, CallLimits},
-    dialect::{CallStart, Capabilities, Carrier, ControlBy, DialectError},
-    numbers::is_allowed,
-    outbound::{Detect, OnMachine, is_outbound},
-    token::{Claims, TokenError, Tokens},
+use crate::{
+    policy::LimitStore,
+    telephony::{
+        config::{BridgeConfig, CallLimits},
+        dialect::{CallStart, Capabilities, Carrier, ControlBy, DialectError},
+        numbers::is_allowed,
+        outbound::{Detect, OnMachine, is_outbound},
+        token::{Claims, TokenError, Tokens},
+    },
 };
 
 /// Where carriers find the bridge.
@@ -54,6 +57,7 @@ pub(super) struct Office {
     config: BridgeConfig,
     agent: Arc<dyn CallAgent>,
     carriers: Option<Arc<dyn Carriers>>,
+    ledger: Option<Arc<dyn LimitStore>>,
     tokens: Option<Mutex<Tokens>>,
     calls: Mutex<Calls>,
     records: Option<Records>,
@@ -148,6 +152,7 @@ impl Office {
         config: BridgeConfig,
         agent: Arc<dyn CallAgent>,
         carriers: Option<Arc<dyn Carriers>>,
+        ledger: Option<Arc<dyn LimitStore>>,
         on_record: Option<OnRecord>,
     ) -> Result<Self, BridgeError> {
         let tokens = config.token_secret.as_ref().map(Tokens::new).transpose()?;
@@ -163,6 +168,7 @@ impl Office {
             config,
             agent,
             carriers,
+            ledger,
             tokens: tokens.map(Mutex::new),
             calls: Mutex::default(),
             records,

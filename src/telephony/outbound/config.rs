@@ -6,7 +6,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use crate::{
-    policy::AmountField,
+    policy::{AmountField, Draw},
     telephony::{
         config::{ConfigError, Reader},
         dialect::Carrier,
@@ -14,6 +14,8 @@ use crate::{
     },
 };
 
+/// Within this time the limits of a day count.
+const DAY: Duration = Duration::from_secs(86_400);
 /// Decimals of prices.
 const DECIMALS: u8 = 4;
 
@@ -79,6 +81,23 @@ impl OutboundConfig {
     pub fn price(&self, to: &str) -> Option<u64> {
         let fitting = self.prices.iter().filter(|(prefix, _)| to.starts_with(prefix.as_str()));
         fitting.max_by_key(|(prefix, _)| prefix.len()).map(|(_, price)| *price)
+    }
+
+    /// What a call takes from the limits of a day: itself, and so much money.
+    pub(super) fn draw(&self, amount: u64) -> Draw {
+        Draw {
+            limit: "outbound".into(),
+            key: "outbound calls".into(),
+            window: DAY,
+            amount,
+            max_calls: self.calls_per_day,
+            max_amount: self.spend_per_day,
+        }
+    }
+
+    /// Whether the carrier tells how long a call was: only by money that matters.
+    pub(super) fn tells_length(&self) -> bool {
+        self.carrier == Carrier::Twilio && self.spend_per_day.is_some()
     }
 }
 

@@ -363,6 +363,8 @@ impl Conversation<'_> {
         self.line.away = None;
         self.line.pressing = false;
         self.voice.set_open(true);
+        self.out.clear();
+        self.stalled_since = None;
         self.office.set_line(&self.key(), Where::Here);
         if self.line.is_handed_on() {
             let why = start.parameters.get("transfer").cloned();

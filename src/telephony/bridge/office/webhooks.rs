@@ -19,7 +19,7 @@ use crate::telephony::{
     },
     config::{CarrierConfig, Verify},
     dialect::Carrier,
-    outbound::OUTBOUND,
+    outbound::{Made, STATE},
     rest::StreamOrder,
     signature::{Signed, same_secret},
     token::{Claims, Tokens},
@@ -222,12 +222,33 @@ impl Office {
         if let Err(refused) = self.signed(carrier, config, request) {
             return refused;
         }
+        let made = request.parameter(STATE).and_then(|state| Made::read(&state));
         let field = |name: &str| field(request, name).unwrap_or_default();
         let why = field("CallStatus");
+        if let Some(made) = made
+            && matches!(&*why, "completed" | "busy" | "no-answer" | "failed" | "canceled")
+            && lock(&self.announced).is_new(&format!("status {}", field("CallSid")), unix())
+        {
+            // Nothing was talked where no length is told.
+            self.settle(made, field("To"), field("CallDuration").parse().unwrap_or(0));
+        }
         if matches!(&*why, "busy" | "no-answer" | "failed" | "canceled") {
             self.not_reached(carrier, &field("CallSid"), &field("From"), &field("To"), why);
         }
         HttpAnswer::http(204, "")
+    }
+
+    /// Sets what was taken for a call that was made to what it has cost.
+    fn settle(&self, made: Made, to: String, seconds: u64) {
+        let (Some(ledger), Some(config)) = (self.ledger.clone(), self.config.outbound.clone())
+        else {
+            return;
+        };
+        tokio::task::spawn_blocking(move || {
+            if let Err(error) = made.settle(&*ledger, &config, &to, seconds) {
+                tracing::error!(%error, "the ledger of calls");
+            }
+        });
     }
 
     fn not_reached(&self, carrier: Carrier, call: &str, from: &str, to: &str, why: String) {
@@ -319,7 +340,7 @@ impl Office {
                 if let Some(call) = &handed {
                     self.tell(call, News::Dialled(Err(why)));
                 } else if !self.tell(&key, News::Over)
-                    && state == OUTBOUND
+                    && Made::read(&state).is_some()
                     && !lock(&self.announced).has_ended(&key, unix())
                 {
                     let Payload { from, to, .. } = &data.payload;
