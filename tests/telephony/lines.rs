@@ -163,6 +163,74 @@ async fn a_carrier_that_reads_nothing_is_heard_all_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_goodbye_that_comes_late_and_in_pieces_is_heard_to_its_end() {
+    let mut quiet = Quiet::new("");
+    let mut phone = quiet.twilio().await;
+    phone.start().await;
+    let mut far = quiet.provider.far_end().await;
+    calls_tool(&far, "hang_up", "{}");
+    command(&mut far, |command| matches!(command, LiveCommand::ToolResponse(_))).await;
+    let reply = command(&mut far, |command| matches!(command, LiveCommand::CreateReply { .. }));
+    let request = match timeout(Duration::from_secs(1), reply).await {
+        Ok(LiveCommand::CreateReply { request }) => Some(request),
+        _ => None,
+    };
+    // A slow machine thinks for eight seconds, and its mouth needs two for each piece.
+    let speaks = async {
+        sleep(Duration::from_secs(8)).await;
+        far.emit(LiveEvent::ReplyStarted { reply: "r1".into(), request });
+        for _ in 0..4 {
+            voice(&far, "r1", "Good", 400);
+            sleep(Duration::from_secs(2)).await;
+        }
+        done(&far, "r1", ReplyOutcome::Completed);
+    };
+    // And the line is slow too.
+    let hears = async {
+        let mut heard = Vec::new();
+        while let Some(message) = phone.next(Duration::from_secs(60)).await {
+            if let Some(name) = message["mark"]["name"].as_str() {
+                sleep(Duration::from_millis(900)).await;
+                let mark = json!({ "name": name });
+                phone.send(json!({"event": "mark", "streamSid": "MZ1", "mark": mark})).await;
+            } else {
+                heard.push(message);
+            }
+        }
+        media_ms(&heard)
+    };
+    let ((), heard) = tokio::join!(speaks, hears);
+    let record = quiet.record().await;
+    assert_eq!((heard, record.end), (1_600, CallEnd::AgentHungUp));
+    assert_eq!((record.heard_ms, record.playout.marks_lost), (1_600, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_who_was_silent_at_the_start_is_heard_in_wide_band() {
+    let mut quiet = Quiet::new("");
+    let mut line = quiet.line(true);
+    line.write_all(&[&[0x01, 0, 16][..], &[7; 16]].concat()).await.unwrap();
+    let mut far = timeout(Duration::from_secs(5), quiet.provider.far_end()).await.unwrap();
+    sleep(Duration::from_secs(1)).await;
+    let mut ms = 0;
+    for _ in 0..50 {
+        line.write_all(&[&[0x12, 2, 128][..], &[1; 640]].concat()).await.unwrap();
+        sleep(Duration::from_millis(20)).await;
+        // The silence of before is in front of it.
+        while let Ok(Some(told)) = timeout(Duration::from_millis(1), far.command()).await {
+            if let LiveCommand::AppendAudio(frame) = told
+                && frame != frame.silenced()
+            {
+                ms += frame.duration().as_millis();
+            }
+        }
+    }
+    assert!((900..=1_100).contains(&ms), "{ms} ms at the rate at which it was spoken");
+    line.write_all(&[0x00, 0, 0]).await.unwrap();
+    assert_eq!(quiet.record().await.end, CallEnd::CallerHungUp);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_line_whose_peer_has_vanished_is_over_in_half_a_minute() {
     // Nothing is closed, and nothing answers: it is the bridge's own pings that find out.
     let mut quiet = Quiet::with("no_media_seconds = 600", "");

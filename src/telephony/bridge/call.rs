@@ -137,7 +137,7 @@ impl Call {
         let answer_until = tokio::time::Instant::now() + office.limits().answer.min(YEAR);
         let answered = tokio::select! {
             biased;
-            end = self.listen(&mut early) => return end,
+            end = self.listen(&mut early, &mut record.intake.early) => return end,
             () = office.drained() => return CallEnd::Drained,
             answered = timeout_at(answer_until, office.agent().answer(&call)) => answered,
         };
@@ -476,6 +476,7 @@ impl Conversation<'_> {
                 && let Some(oldest) = self.held.pop_front()
             {
                 held -= oldest.duration();
+                self.record.intake.early += 1;
             }
         }
     }

@@ -1,3 +1,5 @@
+use antiphon_audio::AudioFormat;
+
 use super::*;
 
 fn read(text: &str) -> Result<BridgeConfig, ConfigError> {

@@ -36,6 +36,9 @@ const MARK_WAY: Duration = Duration::from_millis(300);
 /// it lasts no longer than the lead. What was heard follows from the same clock, corrected by each mark
 /// that comes back, and is never more than was sent. Audio that was sent and not heard is kept where the
 /// carrier can clear, so that a pause can take it back.
+///
+/// Where we pace, the clock is ours. A remote one that is 100 ppm faster or slower is 6 ms off after a reply
+/// of a minute, which its jitter buffer takes, and the next reply begins anew: nothing is corrected.
 #[derive(Debug)]
 pub struct Playout {
     format: AudioFormat,

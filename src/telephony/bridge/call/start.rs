@@ -117,7 +117,11 @@ impl Call {
     }
 
     /// Reads what comes before the call is answered, until it is over.
-    pub(super) async fn listen(&mut self, early: &mut Vec<CarrierEvent>) -> CallEnd {
+    pub(super) async fn listen(
+        &mut self,
+        early: &mut Vec<CarrierEvent>,
+        dropped: &mut u64,
+    ) -> CallEnd {
         let mut heard = Heard::default();
         loop {
             let parsed = match frame_of(self.link.recv().await, &*self.dialect) {
@@ -133,6 +137,7 @@ impl Call {
                     let audio = |event: &CarrierEvent| matches!(event, CarrierEvent::Media(_));
                     let oldest = early.iter().position(audio).unwrap_or(0);
                     early.remove(oldest);
+                    *dropped += 1;
                 }
                 early.push(event);
             }
