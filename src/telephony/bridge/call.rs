@@ -413,7 +413,8 @@ impl Conversation<'_> {
         }
         let alive = self.keep_alive(dialect, now)?;
         // A carrier that takes nothing is heard all the same.
-        let stalled = match link.offer(&mut self.out).await.map_err(lost)? {
+        let idle = self.out.is_empty() && self.stalled_since.is_none();
+        let stalled = match idle || link.offer(&mut self.out).await.map_err(lost)? {
             true => {
                 self.stalled_since = None;
                 None

@@ -16,8 +16,8 @@ use crate::{
 
 /// Whoever has not been told from a person within this time is one.
 const UNDECIDED: Duration = Duration::from_secs(8);
-/// A carrier's own detection has told by then.
-const TELLS: Duration = Duration::from_secs(30);
+/// A carrier's own detection has told by then: Twilio's gives up after 30 s, and says so.
+const TELLS: Duration = Duration::from_secs(35);
 /// A machine's greeting is over by then.
 const GREETING: Duration = Duration::from_secs(60);
 /// A message begins within this time.
@@ -82,6 +82,8 @@ impl Conversation<'_> {
         }
         match screening.machine {
             Some(_) => self.answered_by(AnsweredBy::Machine, true, now)?,
+            // Once there is a session.
+            None if !self.running => return Ok(None),
             None => self.answered_by(AnsweredBy::Unknown, false, now)?,
         }
         Ok(self.screening.as_ref().map(|screening| screening.until))
@@ -95,19 +97,22 @@ impl Conversation<'_> {
         now: Instant,
     ) -> Result<(), CallEnd> {
         let Some(screening) = &mut self.screening else { return Ok(()) };
+        if !self.running && matches!(who, AnsweredBy::Person | AnsweredBy::Unknown) {
+            // There is nobody yet who could speak with a person.
+            self.told_early = Some((who, waits));
+            return Ok(());
+        }
         if screening.machine.is_none() {
             self.record.answered_by = Some(who);
             let wished = self.office.agent().answered_by(&self.call, who);
             if !matches!(who, AnsweredBy::Machine | AnsweredBy::Fax) {
                 self.screening = None;
                 self.settle_voice(now);
-                if self.running {
-                    let silent = self.greeting.is_none();
-                    self.greet();
-                    if silent {
-                        // Whoever has answered has said so already, and was not heard.
-                        let _ = self.session.send_text(ANSWERED);
-                    }
+                let silent = self.greeting.is_none();
+                self.greet();
+                if silent {
+                    // Whoever has answered has said so already, and was not heard.
+                    let _ = self.session.send_text(ANSWERED);
                 }
                 return Ok(());
             }
