@@ -9,7 +9,9 @@
 //! - the median and the 99th percentile of the delay that is added in each direction: from the caller's
 //!   write to the provider's command, and from the provider's event to the caller's read;
 //! - the memory that a call adds to the process;
-//! - the time from the provider's word that the caller speaks to the `clear` at the caller.
+//! - the time from the provider's word that the caller speaks to the `clear` at the caller, who interrupts
+//!   several times;
+//! - how busy the callers' own core was: near 100 % the delays are theirs.
 //!
 //! Then one AudioSocket call is timed, which the bridge paces: how far each packet is from its slot, how
 //! far the clock drifts, and for comparison how late this process's own timer is.
@@ -17,6 +19,7 @@
 //! `CALLS=1,10,50` asks for other numbers of calls, `SECONDS` for another length (default: 20).
 
 use std::{
+    collections::VecDeque,
     env,
     io::{BufRead, BufReader, Write},
     process::{Child, Command, Stdio},
@@ -40,15 +43,26 @@ use tokio::{
     net::TcpStream,
     time::{Instant, sleep_until},
 };
-use tokio_tungstenite::{client_async, tungstenite::Message};
+use tokio_tungstenite::{
+    client_async,
+    tungstenite::{Message, Utf8Bytes},
+};
 
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 const TICK: Duration = Duration::from_millis(20);
-/// Of each call so much at its beginning is not counted, in ticks.
+/// Of each call so much at its beginning and at its end is not counted, in ticks.
 const WARM: usize = 50;
+/// Calls are opened so long after one another: a burst of handshakes is another measurement.
+const APART: Duration = Duration::from_millis(5);
+/// And when all are open, so long passes before they speak.
+const SETTLE: Duration = Duration::from_millis(500);
 /// What is interrupted lasts so long, in ms.
-const STORY: usize = 2_500;
+const STORY: usize = 3_500;
+/// How often each caller interrupts: a percentile wants more than a handful.
+const INTERRUPTIONS: usize = 4;
+/// Callers do not interrupt in the same instant: all of them within so long.
+const SPREAD: Duration = Duration::from_secs(2);
 
 fn main() -> Outcome {
     match env::args().nth(1).as_deref() {
@@ -109,7 +123,7 @@ struct Measured {
 struct Times {
     up: Vec<u64>,
     down: Vec<u64>,
-    interrupted: u64,
+    interrupted: Vec<u64>,
 }
 
 struct Scripted(ScriptedProvider);
@@ -181,14 +195,17 @@ async fn hold(provider: &ScriptedProvider, count: usize, ticks: usize) -> Outcom
     for _ in 0..count {
         ends.push(provider.far_end().await);
     }
-    let (cpu, wall) = (nanoseconds(ClockId::ProcessCPUTime), clock());
     let mut calls = Vec::new();
     for (index, far) in ends.into_iter().enumerate() {
         // Calls are not in step.
-        let stagger = TICK * index as u32 / count as u32;
-        calls.push(tokio::spawn(far_end(far, ticks, stagger)));
+        let part = index as f64 / count as f64;
+        calls.push(tokio::spawn(far_end(far, ticks, TICK.mul_f64(part), SPREAD.mul_f64(part))));
     }
-    tokio::time::sleep(TICK * ticks as u32).await;
+    // The callers speak by then.
+    tokio::time::sleep(SETTLE + TICK * WARM as u32).await;
+    let (cpu, wall) = (nanoseconds(ClockId::ProcessCPUTime), clock());
+    let counted = ticks.saturating_sub(2 * WARM).max(1);
+    tokio::time::sleep((TICK * counted as u32).saturating_sub(SETTLE)).await;
     let mut measured = Measured {
         cpu_ns: nanoseconds(ClockId::ProcessCPUTime) - cpu,
         wall_ns: clock() - wall,
@@ -203,7 +220,7 @@ async fn hold(provider: &ScriptedProvider, count: usize, ticks: usize) -> Outcom
 }
 
 /// The provider's end of a call: hears, speaks at the rate of the clock, and is interrupted at the end.
-async fn far_end(mut own: FarEnd, ticks: usize, stagger: Duration) -> Times {
+async fn far_end(mut own: FarEnd, ticks: usize, stagger: Duration, later: Duration) -> Times {
     let mut times = Times::default();
     let began = Instant::now() + stagger;
     own.emit(LiveEvent::ReplyStarted { reply: "r1".into(), request: None });
@@ -229,18 +246,26 @@ async fn far_end(mut own: FarEnd, ticks: usize, stagger: Duration) -> Times {
             },
         }
     }
-    // All of a story is sent before it is heard; then the caller speaks.
-    audio(&own, "r1", STORY, AudioFormat::Mulaw8k);
-    own.emit(LiveEvent::ReplyDone {
-        reply: "r1".into(),
-        outcome: ReplyOutcome::Completed,
-        usage: None,
-    });
-    tokio::time::sleep(Duration::from_millis(800)).await;
-    times.interrupted = clock();
-    own.emit(LiveEvent::SpeechStarted { audio_start_ms: None })
-        .emit(LiveEvent::Interrupted { reply: None });
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    let done = |reply: &str| {
+        let (reply, outcome) = (reply.into(), ReplyOutcome::Completed);
+        own.emit(LiveEvent::ReplyDone { reply, outcome, usage: None });
+    };
+    done("r1");
+    for round in 0..INTERRUPTIONS {
+        // All of a story is sent before it is heard; then the caller speaks.
+        let began = Instant::now();
+        let story = format!("s{round}");
+        own.emit(LiveEvent::ReplyStarted { reply: story.as_str().into(), request: None });
+        audio(&own, &story, STORY, AudioFormat::Mulaw8k);
+        done(&story);
+        tokio::time::sleep(Duration::from_millis(800) + later).await;
+        times.interrupted.push(clock());
+        own.emit(LiveEvent::SpeechStarted { audio_start_ms: None })
+            .emit(LiveEvent::Interrupted { reply: None });
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        own.emit(LiveEvent::SpeechStopped { audio_end_ms: None });
+        sleep_until(began + Duration::from_millis(STORY as u64) + later).await;
+    }
     times
 }
 
@@ -312,8 +337,8 @@ fn callers() -> Outcome {
     let counts: Result<Vec<usize>, _> = counts.split(',').map(str::parse).collect();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     println!(
-        "calls   CPU ms per call-second   up ms p50 / p99   down ms p50 / p99   clear ms p99   \
-         kB per call"
+        "calls   CPU ms per call-second   up ms p50 / p99   down ms p50 / p99   clear ms p50 / p99   \
+         kB per call   callers' core"
     );
     for count in counts? {
         runtime.block_on(curve(count, seconds * 50))?;
@@ -326,19 +351,25 @@ fn callers() -> Outcome {
 struct Seen {
     sent: Vec<u64>,
     heard: Vec<u64>,
-    cleared: Option<u64>,
+    cleared: Vec<u64>,
 }
 
 async fn curve(count: usize, ticks: usize) -> Outcome {
     let mut server = Server::start()?;
     server.order(&format!("calls {count} {ticks}"))?;
     let mut calls = Vec::new();
+    // Nobody speaks before all calls stand, so that each word is taken when it comes.
+    let all_stand = Instant::now() + APART * count as u32 + SETTLE;
     for index in 0..count {
-        let stagger = TICK * index as u32 / count as u32;
-        calls.push(tokio::spawn(caller(server.address.web.clone(), index, stagger, ticks)));
-        // A burst of handshakes is another measurement.
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        let speaks_at = all_stand + TICK.mul_f64(index as f64 / count as f64);
+        calls.push(tokio::spawn(caller(server.address.web.clone(), index, speaks_at, ticks)));
+        tokio::time::sleep(APART).await;
     }
+    sleep_until(all_stand + TICK * WARM as u32).await;
+    let (cpu, wall) = (nanoseconds(ClockId::ProcessCPUTime), clock());
+    sleep_until(all_stand + TICK * ticks.saturating_sub(WARM) as u32).await;
+    let busy = nanoseconds(ClockId::ProcessCPUTime) - cpu;
+    let busy = busy as f64 / (clock() - wall).max(1) as f64;
     let mut seen = Vec::new();
     for call in calls {
         seen.push(call.await??);
@@ -353,22 +384,33 @@ async fn curve(count: usize, ticks: usize) -> Outcome {
         };
         after_warm(&seen.sent, &there.up, &mut up);
         after_warm(&there.down, &seen.heard, &mut down);
-        clear.extend(seen.cleared.map(|at| at.saturating_sub(there.interrupted)));
+        let pairs = seen.cleared.iter().zip(&there.interrupted);
+        clear.extend(pairs.map(|(at, from)| at.saturating_sub(*from)));
     }
-    if clear.len() < count {
-        return Err(format!("{} of {count} calls were cleared", clear.len()).into());
+    let wanted = count * INTERRUPTIONS;
+    if clear.len() < wanted {
+        return Err(format!("{} of {wanted} interruptions were cleared", clear.len()).into());
+    }
+    let expected = count * ticks.saturating_sub(2 * WARM);
+    if up.len() < expected || down.len() < expected {
+        let lost = (expected - up.len().min(expected), expected - down.len().min(expected));
+        return Err(
+            format!("of {expected} pieces {} up and {} down are lost", lost.0, lost.1).into()
+        );
     }
     let call_seconds = measured.wall_ns as f64 / 1e9 * count as f64;
     let memory = measured.memory_after.saturating_sub(measured.memory_before) / count as u64;
     println!(
-        "{count:5}   {:22.3}   {:6.2} / {:6.2}   {:8.2} / {:6.2}   {:12.2}   {:11}",
+        "{count:5}   {:22.3}   {:6.2} / {:6.2}   {:8.2} / {:6.2}   {:9.2} / {:6.2}   {:11}   {:11.0} %",
         measured.cpu_ns as f64 / 1e6 / call_seconds,
         percentile(&mut up, 50),
         percentile(&mut up, 99),
         percentile(&mut down, 50),
         percentile(&mut down, 99),
+        percentile(&mut clear, 50),
         percentile(&mut clear, 99),
         memory / 1_000,
+        100.0 * busy,
     );
     Ok(())
 }
@@ -380,7 +422,7 @@ fn percentile(all: &mut [u64], percent: usize) -> f64 {
     all.get(index).map_or(f64::NAN, |ns| *ns as f64 / 1e6)
 }
 
-async fn caller(address: String, index: usize, stagger: Duration, ticks: usize) -> Outcome<Seen> {
+async fn caller(address: String, index: usize, speaks_at: Instant, ticks: usize) -> Outcome<Seen> {
     let stream = TcpStream::connect(&address).await?;
     stream.set_nodelay(true)?;
     let (mut socket, _) = client_async(format!("ws://{address}/telephony/twilio"), stream).await?;
@@ -393,10 +435,12 @@ async fn caller(address: String, index: usize, stagger: Duration, ticks: usize) 
     let payload = base64_simd::STANDARD.encode_to_string([0x20; 160]);
     let mut seen = Seen::default();
     // Long enough for the end of the measurement at the other end.
-    let began = Instant::now() + stagger + Duration::from_millis(200);
-    let last = began + TICK * ticks as u32 + Duration::from_secs(600);
+    let last = speaks_at + TICK * ticks as u32 + Duration::from_secs(60);
     let mut heard = 0;
-    while seen.cleared.is_none() && Instant::now() < last {
+    // As at a carrier: what came is played in order, and marks come back when they are reached.
+    let mut plays_until = Instant::now();
+    let mut marks: VecDeque<(Instant, Utf8Bytes)> = VecDeque::new();
+    while seen.cleared.len() < INTERRUPTIONS && Instant::now() < last {
         tokio::select! {
             biased;
             message = socket.next() => {
@@ -405,19 +449,30 @@ async fn caller(address: String, index: usize, stagger: Duration, ticks: usize) 
                 if let Some(at) = text.find(r#""payload":""#) {
                     let payload = &text[at + 11..];
                     let characters = payload.find('"').unwrap_or(0);
-                    heard += characters / 4 * 3 - payload[..characters].matches('=').count();
+                    let bytes = characters / 4 * 3 - payload[..characters].matches('=').count();
+                    heard += bytes;
+                    let length = Duration::from_micros(bytes as u64 * 125);
+                    plays_until = plays_until.max(Instant::now()) + length;
                     let now = clock();
                     while seen.heard.len() < heard / 160 {
                         seen.heard.push(now);
                     }
                 } else if text.contains(r#""event":"clear""#) {
-                    seen.cleared = Some(clock());
+                    seen.cleared.push(clock());
+                    plays_until = Instant::now();
+                    for (_, mark) in marks.drain(..) {
+                        socket.feed(Message::Text(mark)).await?;
+                    }
+                    socket.flush().await?;
                 } else if text.contains(r#""event":"mark""#) {
-                    // Back at once: that is another accounting, at the same cost.
-                    socket.send(Message::Text(text)).await?;
+                    marks.push_back((plays_until, text));
                 }
             }
-            () = sleep_until(began + TICK * seen.sent.len() as u32) => {
+            () = played(marks.front().map(|(at, _)| *at)) => {
+                let Some((_, mark)) = marks.pop_front() else { continue };
+                socket.send(Message::Text(mark)).await?;
+            }
+            () = sleep_until(speaks_at + TICK * seen.sent.len() as u32) => {
                 let number = seen.sent.len();
                 let media = format!(
                     r#"{{"event":"media","streamSid":"MZ{index}","media":{{"track":"inbound","chunk":"{}","timestamp":"{}","payload":"{payload}"}}}}"#,
@@ -432,6 +487,14 @@ async fn caller(address: String, index: usize, stagger: Duration, ticks: usize) 
     let stop = format!(r#"{{"event":"stop","streamSid":"MZ{index}","stop":{{}}}}"#);
     let _ = socket.send(Message::Text(stop.into())).await;
     Ok(seen)
+}
+
+/// Returns at this time; never, where there is none.
+async fn played(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => std::future::pending().await,
+    }
 }
 
 /// One call that the bridge paces.

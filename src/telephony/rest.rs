@@ -139,8 +139,14 @@ pub struct ApiRequest {
 }
 
 impl Account {
-    /// The request by which this is done to the call of this name.
-    pub fn request(&self, call_id: &str, action: &Action<'_>) -> Result<ApiRequest, ControlError> {
+    /// The request by which this is done to the call of this name. `command` is a name of its own for each
+    /// command: where a request of the same name comes twice, Telnyx does it once.
+    pub fn request(
+        &self,
+        call_id: &str,
+        action: &Action<'_>,
+        command: &str,
+    ) -> Result<ApiRequest, ControlError> {
         // A name goes into a path: it must not be one.
         let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b':');
         if call_id.is_empty() || !call_id.bytes().all(is_name) {
@@ -165,7 +171,7 @@ impl Account {
                 Ok(form(path, account, token, &[(name, value.as_str())]))
             }
             Self::Telnyx { base, key } => {
-                let (command, body) = match action {
+                let (path, mut body) = match action {
                     Action::HangUp => ("hangup", json!({})),
                     Action::Answer { stream } => ("answer", stream.fields()),
                     Action::Reject => ("reject", json!({ "cause": "USER_BUSY" })),
@@ -183,7 +189,8 @@ impl Account {
                     }
                     Action::Digits { digits, .. } => ("send_dtmf", json!({ "digits": digits })),
                 };
-                Ok(command_of(format!("{base}/v2/calls/{call_id}/actions/{command}"), key, &body))
+                body["command_id"] = json!(command);
+                Ok(command_of(format!("{base}/v2/calls/{call_id}/actions/{path}"), key, &body))
             }
         }
     }
@@ -247,9 +254,23 @@ pub(super) fn command_of(url: String, key: &SecretString, body: &Value) -> ApiRe
     }
 }
 
+/// What an answer means that is no success: only an error of the asker's (400 to 499) says that nothing
+/// was done.
 pub(super) fn refused(status: u16, code: Option<u64>) -> ControlError {
     let code = code.map(|code| format!(", code {code}")).unwrap_or_default();
-    ControlError::Refused(format!("status {status}{code}"))
+    let told = format!("status {status}{code}");
+    match status {
+        400..=499 => ControlError::Refused(told),
+        _ => ControlError::Unknown(told),
+    }
+}
+
+/// A name for a command, that no other has.
+pub(super) fn command_name() -> Result<String, ControlError> {
+    let mut random = [0; 16];
+    getrandom::fill(&mut random)
+        .map_err(|_| ControlError::Refused("the system gives no random numbers".into()))?;
+    Ok(base64_simd::URL_SAFE_NO_PAD.encode_to_string(random))
 }
 
 /// The accounts by which calls are handled.
@@ -277,7 +298,7 @@ impl Accounts {
         action: Action<'_>,
     ) -> Result<(), ControlError> {
         let account = self.account(carrier)?;
-        let request = account.request(call_id, &action)?;
+        let request = account.request(call_id, &action, &command_name()?)?;
         let (status, body) = self.ask(&request).await?;
         account.outcome(&action, status, &body)
     }
@@ -298,10 +319,13 @@ impl Accounts {
         request: &ApiRequest,
     ) -> Result<(u16, Option<Duration>, Vec<u8>), ControlError> {
         let failed = |error: reqwest::Error| {
-            if error.is_timeout() {
-                return ControlError::TimedOut;
+            // Nothing was sent.
+            let unsent = error.is_connect() || error.is_builder();
+            match (unsent, error.is_timeout()) {
+                (true, _) => ControlError::Refused(error.without_url().to_string()),
+                (false, true) => ControlError::TimedOut,
+                (false, false) => ControlError::Unknown(error.without_url().to_string()),
             }
-            ControlError::Refused(error.without_url().to_string())
         };
         let mut response = self
             .client
@@ -428,23 +452,26 @@ mod tests {
 
     #[test]
     fn requests_are_those_that_the_vendors_document() {
-        let request = twilio().request("CA1", &Action::HangUp).unwrap();
+        let request = twilio().request("CA1", &Action::HangUp, "c1").unwrap();
         assert_eq!(request.url, "https://api.twilio.com/2010-04-01/Accounts/AC1/Calls/CA1.json");
         assert_eq!(request.authorization, "Basic QUMxOnNlY3JldA==");
         assert_eq!(request.body, "Status=completed");
         let request =
-            twilio().request("CA1", &Action::Transfer { to: "+1555", action: None }).unwrap();
+            twilio().request("CA1", &Action::Transfer { to: "+1555", action: None }, "c1").unwrap();
         let fields: Vec<_> = form_urlencoded::parse(request.body.as_bytes()).collect();
         assert!(fields[0].0 == "Twiml" && fields[0].1.contains("<Dial>+1555</Dial>"));
-        let request = telnyx().request("v3:a-b_C", &Action::HangUp).unwrap();
+        let request = telnyx().request("v3:a-b_C", &Action::HangUp, "c1").unwrap();
         assert_eq!(request.url, "https://api.telnyx.com/v2/calls/v3:a-b_C/actions/hangup");
-        assert_eq!((&*request.authorization, &*request.body), ("Bearer KEY", "{}"));
+        assert_eq!(
+            (&*request.authorization, &*request.body),
+            ("Bearer KEY", r#"{"command_id":"c1"}"#)
+        );
         let digits = Action::Digits { digits: "12#", then: None };
-        let request = telnyx().request("v3:a", &digits).unwrap();
+        let request = telnyx().request("v3:a", &digits, "c1").unwrap();
         assert!(request.url.ends_with("/actions/send_dtmf"));
-        assert_eq!(request.body, r##"{"digits":"12#"}"##);
-        assert!(twilio().request("CA1", &digits).is_err(), "the stream could not come back");
-        assert!(telnyx().request("../../secrets", &Action::HangUp).is_err());
+        assert_eq!(request.body, r##"{"command_id":"c1","digits":"12#"}"##);
+        assert!(twilio().request("CA1", &digits, "c1").is_err(), "the stream could not come back");
+        assert!(telnyx().request("../../secrets", &Action::HangUp, "c1").is_err());
         assert!(!format!("{request:?} {:?}", telnyx()).contains("KEY"));
     }
 
@@ -458,6 +485,8 @@ mod tests {
         assert_eq!(telnyx().outcome(&Action::HangUp, 422, gone), Ok(()));
         let refused = telnyx().outcome(&Action::HangUp, 401, b"not json");
         assert_eq!(refused, Err(ControlError::Refused("status 401".into())));
+        let failed = telnyx().outcome(&Action::HangUp, 503, b"");
+        assert_eq!(failed, Err(ControlError::Unknown("status 503".into())));
         assert_eq!(twilio().outcome(&Action::HangUp, 204, b""), Ok(()));
     }
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, missing_docs)] // in helpers too, which the lints do not take for tests
 
 mod approvals;
+mod bridge;
 mod conversation;
 mod files;
 mod http;

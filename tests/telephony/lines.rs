@@ -45,7 +45,12 @@ impl Quiet {
     }
 
     fn line(&self, audiosocket: bool) -> DuplexStream {
-        let (near, far) = duplex(64 * 1024);
+        self.line_of(audiosocket, 64 * 1024)
+    }
+
+    /// A line that takes so many bytes before somebody reads.
+    fn line_of(&self, audiosocket: bool, bytes: usize) -> DuplexStream {
+        let (near, far) = duplex(bytes);
         let handle = self.handle.clone();
         tokio::spawn(async move {
             match audiosocket {
@@ -103,6 +108,140 @@ impl Phone {
         };
         timeout(within, next).await.ok().flatten()
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn trial_g05_two_seconds_after_a_line_was_cut_nothing_runs() {
+    let mut quiet = Quiet::new("");
+    let mut phone = quiet.twilio().await;
+    phone.start().await;
+    let far = quiet.provider.far_end().await;
+    begins(&far, "r1", "A long story", 2_000);
+    phone.next(Duration::from_secs(5)).await.unwrap();
+    let cut = Instant::now();
+    drop(phone);
+    let record = quiet.record().await;
+    assert!(matches!(record.end, CallEnd::Lost { .. }), "{:?}", record.end);
+    assert!(cut.elapsed() < Duration::from_millis(2_200), "{:?}", cut.elapsed());
+    assert!(record.heard_ms < 500, "what was sent to nobody was not heard: {}", record.heard_ms);
+    timeout(Duration::from_secs(1), far.dropped()).await.unwrap();
+    assert_eq!((quiet.provider.open_connections(), quiet.handle.stats().active), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_carrier_that_reads_nothing_is_heard_all_the_same() {
+    let mut quiet = Quiet::new("");
+    let url = "ws://localhost/telephony/twilio";
+    let mut phone = Phone(client_async(url, quiet.line_of(false, 4 * 1024)).await.unwrap().0);
+    phone.start().await;
+    let mut far = quiet.provider.far_end().await;
+    // Three seconds of it go out at once, and do not fit.
+    says(&far, "r1", "A long story.", 6_000);
+    sleep(Duration::from_millis(500)).await;
+    let payload = base64_simd::STANDARD.encode_to_string([0x20; 160]);
+    phone
+        .send(json!({"event": "media", "streamSid": "MZ1", "media": {
+        "track": "inbound", "chunk": "1", "timestamp": "0", "payload": payload}}))
+        .await;
+    let taken = command(&mut far, |command| matches!(command, LiveCommand::AppendAudio(_)));
+    timeout(Duration::from_millis(200), taken).await.unwrap();
+    // Nor does stale speech come before the clear, beyond what was on the wire.
+    far.emit(LiveEvent::SpeechStarted { audio_start_ms: None })
+        .emit(LiveEvent::Interrupted { reply: None });
+    sleep(Duration::from_secs(2)).await;
+    let mut before = Vec::new();
+    loop {
+        let message = phone.next(Duration::from_secs(2)).await.unwrap();
+        if message["event"] == "clear" {
+            break;
+        }
+        before.push(message);
+    }
+    assert!((1..1_000).contains(&media_ms(&before)), "{}", media_ms(&before));
+    phone.send(json!({"event": "stop", "streamSid": "MZ1", "stop": {}})).await;
+    assert_eq!(quiet.record().await.end, CallEnd::CallerHungUp);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_goodbye_that_comes_late_and_in_pieces_is_heard_to_its_end() {
+    let mut quiet = Quiet::new("");
+    let mut phone = quiet.twilio().await;
+    phone.start().await;
+    let mut far = quiet.provider.far_end().await;
+    calls_tool(&far, "hang_up", "{}");
+    command(&mut far, |command| matches!(command, LiveCommand::ToolResponse(_))).await;
+    let reply = command(&mut far, |command| matches!(command, LiveCommand::CreateReply { .. }));
+    let request = match timeout(Duration::from_secs(1), reply).await {
+        Ok(LiveCommand::CreateReply { request }) => Some(request),
+        _ => None,
+    };
+    // A slow machine thinks for eight seconds, and its mouth needs two for each piece.
+    let speaks = async {
+        sleep(Duration::from_secs(8)).await;
+        far.emit(LiveEvent::ReplyStarted { reply: "r1".into(), request });
+        for _ in 0..4 {
+            voice(&far, "r1", "Good", 400);
+            sleep(Duration::from_secs(2)).await;
+        }
+        done(&far, "r1", ReplyOutcome::Completed);
+    };
+    // And the line is slow too.
+    let hears = async {
+        let mut heard = Vec::new();
+        while let Some(message) = phone.next(Duration::from_secs(60)).await {
+            if let Some(name) = message["mark"]["name"].as_str() {
+                sleep(Duration::from_millis(900)).await;
+                let mark = json!({ "name": name });
+                phone.send(json!({"event": "mark", "streamSid": "MZ1", "mark": mark})).await;
+            } else {
+                heard.push(message);
+            }
+        }
+        media_ms(&heard)
+    };
+    let ((), heard) = tokio::join!(speaks, hears);
+    let record = quiet.record().await;
+    assert_eq!((heard, record.end), (1_600, CallEnd::AgentHungUp));
+    assert_eq!((record.heard_ms, record.playout.marks_lost), (1_600, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_who_was_silent_at_the_start_is_heard_in_wide_band() {
+    let mut quiet = Quiet::new("");
+    let mut line = quiet.line(true);
+    line.write_all(&[&[0x01, 0, 16][..], &[7; 16]].concat()).await.unwrap();
+    let mut far = timeout(Duration::from_secs(5), quiet.provider.far_end()).await.unwrap();
+    sleep(Duration::from_secs(1)).await;
+    let mut ms = 0;
+    for _ in 0..50 {
+        line.write_all(&[&[0x12, 2, 128][..], &[1; 640]].concat()).await.unwrap();
+        sleep(Duration::from_millis(20)).await;
+        // The silence of before is in front of it.
+        while let Ok(Some(told)) = timeout(Duration::from_millis(1), far.command()).await {
+            if let LiveCommand::AppendAudio(frame) = told
+                && frame != frame.silenced()
+            {
+                ms += frame.duration().as_millis();
+            }
+        }
+    }
+    assert!((900..=1_100).contains(&ms), "{ms} ms at the rate at which it was spoken");
+    line.write_all(&[0x00, 0, 0]).await.unwrap();
+    assert_eq!(quiet.record().await.end, CallEnd::CallerHungUp);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_line_whose_peer_has_vanished_is_over_in_half_a_minute() {
+    // Nothing is closed, and nothing answers: it is the bridge's own pings that find out.
+    let mut quiet = Quiet::with("no_media_seconds = 600", "");
+    let mut phone = quiet.twilio().await;
+    phone.start().await;
+    let _far = quiet.provider.far_end().await;
+    let vanished = Instant::now();
+    let record = quiet.record().await;
+    assert!(matches!(record.end, CallEnd::Lost { .. }), "{:?}", record.end);
+    assert!(vanished.elapsed() < Duration::from_secs(34), "{:?}", vanished.elapsed());
+    drop(phone);
 }
 
 #[tokio::test(start_paused = true)]

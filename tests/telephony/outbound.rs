@@ -1,6 +1,6 @@
 //! Calls that are made, and who answers them.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use antiphon::{
     live::{LiveCommand, LiveEvent},
@@ -68,7 +68,7 @@ async fn twilio_is_asked_for_a_call_as_it_documents() {
         ("MachineDetection", "DetectMessageEnd"),
         ("AsyncAmd", "true"),
         ("AsyncAmdStatusCallback", "https://example.com/telephony/twilio/machine"),
-        ("StatusCallback", "https://example.com/telephony/twilio/status"),
+        ("StatusCallback", "https://example.com/telephony/twilio/status?made=outbound"),
         ("StatusCallbackEvent", "completed"),
     ] {
         assert_eq!(asked.field(name).as_deref(), Some(value), "{name}");
@@ -92,10 +92,12 @@ async fn telnyx_is_asked_for_a_call_as_it_documents() {
     let mut body = asked.json();
     let shown = body["stream_auth_token"].take();
     assert!(shown.as_str().is_some_and(|token| token.contains('.')), "{shown}");
+    let command = body["command_id"].take();
+    assert!(command.as_str().is_some_and(|name| name.len() >= 22), "{command}");
     assert_eq!(
         body,
         json!({
-            "connection_id": "7267", "to": "+15550001", "from": "+15550199",
+            "command_id": null, "connection_id": "7267", "to": "+15550001", "from": "+15550199",
             "timeout_secs": 20, "time_limit_secs": 600,
             "stream_url": "wss://example.com/telephony/telnyx", "stream_track": "inbound_track",
             "stream_bidirectional_mode": "rtp", "stream_bidirectional_codec": "PCMU",
@@ -143,6 +145,72 @@ async fn no_call_is_made_beyond_the_list_and_the_limits() {
         api.next().await;
     }
     assert!(api.is_quiet(), "nothing was asked of the carrier beyond the limits");
+}
+
+#[tokio::test]
+async fn what_may_have_been_dialled_stays_taken() {
+    for (status, body) in [(503, ""), (201, "{}")] {
+        let mut api = Api::start().await;
+        let limits = "calls_per_day = 1\nledger = \"unused\"";
+        let outbound = outbound(&twilio(&api, limits), Some(Arc::new(InMemoryLimits::new())));
+        let outbound = outbound.unwrap();
+        api.answer(status, "", body);
+        let order = DialOrder::new("+15550001");
+        let unknown = outbound.dial(&order).await;
+        let is_unknown = matches!(unknown, Err(DialError::Carrier(ControlError::Unknown(_))));
+        assert!(is_unknown, "{unknown:?}");
+        api.next().await;
+        let again = outbound.dial(&order).await;
+        assert!(matches!(again, Err(DialError::Limit { .. })), "{again:?}");
+        assert!(api.is_quiet());
+    }
+}
+
+#[tokio::test]
+async fn a_call_takes_what_it_has_cost_once_it_is_over() {
+    let mut api = Api::start().await;
+    // Ten minutes at 1.00 are taken for each call: there is room for one.
+    let limits =
+        "spend_per_day = \"12.00\"\nledger = \"unused\"\nprices = { \"+1555\" = \"1.00\" }";
+    let text = twilio(&api, limits);
+    let store: Arc<dyn LimitStore> = Arc::new(InMemoryLimits::new());
+    let outbound = outbound(&text, Some(store.clone())).unwrap();
+    let rig = Rig::with_ledger(TOP, &text, Some(store)).await;
+    let order = DialOrder::new("+15550001");
+    // Two minutes are used of the first, and of the second nothing: there is room for ten after each.
+    for (call, status, seconds) in [("CA1", "completed", "61"), ("CA2", "no-answer", "0")] {
+        api.answer(201, "", &format!(r#"{{"sid":"{call}"}}"#));
+        assert_eq!(dials_once_there_is_room(&outbound).await, Ok(call.to_owned()));
+        assert!(matches!(outbound.dial(&order).await, Err(DialError::Limit { .. })));
+        let callback = api.next().await.field("StatusCallback").unwrap();
+        let path = callback.strip_prefix("https://example.com").unwrap();
+        let fields = [
+            ("CallSid", call),
+            ("CallStatus", status),
+            ("CallDuration", seconds),
+            ("To", "+15550001"),
+        ];
+        // Told twice, it counts once.
+        for _ in 0..2 {
+            assert_eq!(twilio_asks(rig.address, path, &fields).await.0, 204);
+        }
+    }
+    api.answer(201, "", r#"{"sid":"CA3"}"#);
+    assert_eq!(dials_once_there_is_room(&outbound).await, Ok("CA3".into()), "2.00 were used");
+}
+
+/// What a call has cost is noted beside the answer to the carrier.
+async fn dials_once_there_is_room(outbound: &Outbound) -> Result<String, DialError> {
+    let dialled = async {
+        loop {
+            match outbound.dial(&DialOrder::new("+15550001")).await {
+                Err(DialError::Limit { .. }) => {}
+                other => return other,
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    soon("room in the limit", dialled).await
 }
 
 #[tokio::test]
@@ -204,6 +272,37 @@ async fn a_person_who_answers_is_greeted() {
     assert!(matches!(&say, LiveCommand::Say { text, .. } if text.contains("bakery")), "{say:?}");
     caller.stop().await;
     assert_eq!(rig.record().await.answered_by, Some(AnsweredBy::Person));
+}
+
+#[tokio::test]
+async fn who_has_answered_may_be_told_before_the_stream_begins() {
+    let api = Api::start().await;
+    let carriers = twilio(&api, "detect = \"carrier\"") + GREETING;
+    let mut rig = Rig::new(TOP, &carriers).await;
+    let fields = [("CallSid", "CA1"), ("AnsweredBy", "human")];
+    assert_eq!(twilio_asks(rig.address, "/telephony/twilio/machine", &fields).await.0, 204);
+    let (mut caller, mut far) = answered(&rig).await;
+    let greeted = command(&mut far, |command| matches!(command, LiveCommand::Say { .. }));
+    // Long before the time within which a carrier has to tell.
+    tokio::time::timeout(Duration::from_secs(10), greeted).await.unwrap();
+    caller.stop().await;
+    assert_eq!(rig.record().await.answered_by, Some(AnsweredBy::Person));
+}
+
+#[tokio::test]
+async fn an_agent_without_a_greeting_is_told_that_somebody_answered() {
+    let api = Api::start().await;
+    let mut rig = Rig::new(TOP, &twilio(&api, "detect = \"carrier\"")).await;
+    let (mut caller, mut far) = answered(&rig).await;
+    let fields = [("CallSid", "CA1"), ("AnsweredBy", "human")];
+    assert_eq!(twilio_asks(rig.address, "/telephony/twilio/machine", &fields).await.0, 204);
+    let told = command(&mut far, |command| matches!(command, LiveCommand::Text { .. })).await;
+    assert!(
+        matches!(&told, LiveCommand::Text { text, .. } if text.contains("answered")),
+        "{told:?}"
+    );
+    caller.stop().await;
+    rig.record().await;
 }
 
 /// Something like speech, in pieces of 20 ms: a low buzz whose pitch moves.

@@ -6,6 +6,7 @@ use antiphon::{
     agent::ToolRegistry,
     audio::AudioFrame,
     live::{LiveCommand, LiveConfig, LiveEvent, ReplyOutcome},
+    policy::LimitStore,
     session::{AgentSession, IdleConfig},
     telephony::{
         Answer, AnswerError, Bridge, BridgeConfig, BridgeHandle, CallAgent, CallRecord,
@@ -74,6 +75,15 @@ pub const SECRET: &str = "a secret of some length";
 impl Rig {
     /// A bridge with these lines at the top of its configuration, and these carriers.
     pub async fn new(top: &str, carriers: &str) -> Self {
+        Self::with_ledger(top, carriers, None).await
+    }
+
+    /// One that sets what calls have taken to what they have cost.
+    pub async fn with_ledger(
+        top: &str,
+        carriers: &str,
+        ledger: Option<Arc<dyn LimitStore>>,
+    ) -> Self {
         let text =
             format!("listen = \"127.0.0.1:0\"\naudiosocket = \"127.0.0.1:0\"\n{top}\n{carriers}\n");
         let config = BridgeConfig::from_toml(&text, |_| Some(SECRET.to_owned())).unwrap();
@@ -91,6 +101,10 @@ impl Rig {
         let bridge = match accounts.is_empty() {
             true => bridge,
             false => bridge.carriers(Accounts::new(accounts).unwrap()),
+        };
+        let bridge = match ledger {
+            Some(ledger) => bridge.ledger(ledger),
+            None => bridge,
         };
         let bound = bridge.bind().await.unwrap();
         let address = bound.local_addr().unwrap();
@@ -246,6 +260,11 @@ impl Caller {
                 return code;
             }
         }
+    }
+
+    /// The socket is closed in order, without a word that the call is over.
+    pub async fn close(mut self) {
+        soon("a close", self.socket.close(None)).await.unwrap();
     }
 
     /// The line is cut.

@@ -1,7 +1,9 @@
 //! One call: its socket, its dialect and its session, on one task.
 
+mod ending;
 mod line;
 mod screening;
+mod start;
 
 use std::{
     collections::VecDeque,
@@ -11,7 +13,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use antiphon_agent::Caller;
 use antiphon_audio::AudioFrame;
 use antiphon_live::{Frame, SocketError};
 use tokio::{
@@ -20,16 +21,18 @@ use tokio::{
 };
 
 use self::{
+    ending::Ending,
     line::{Line, Outcome, requested},
     screening::Screening,
+    start::{Begun, caller},
 };
 use super::{
-    Answer, CallControl, CallEnd, CallRecord, IncomingCall,
+    Answer, AnsweredBy, CallControl, CallEnd, CallRecord, IncomingCall,
     control::Command,
     keys::{KeyPad, KeySettings},
-    link::Link,
+    link::{Link, WRITE},
     news::{Back, News},
-    office::{Admission, Admitted, Office, Waiting},
+    office::{Admission, Office, Waiting},
     record::Recorded,
     voice::{Voice, voice},
 };
@@ -39,11 +42,8 @@ use crate::{
     },
     telephony::{
         config::Verify,
-        dialect::{
-            CallStart, Capabilities, Carrier, CarrierEvent, ControlBy, Dialect, DialectError, Heard,
-        },
+        dialect::{CallStart, Capabilities, CarrierEvent, ControlBy, Dialect, DialectError, Heard},
         media::{Greeted, Intake, Playout, Send},
-        token::Claims,
     },
 };
 
@@ -53,18 +53,14 @@ const HELD: Duration = Duration::from_secs(1);
 const SHUTDOWN: Duration = Duration::from_secs(5);
 /// After its hang-up the carrier has so long to close the socket.
 const GOODBYE: Duration = Duration::from_secs(2);
-/// A carrier that is asked to end a call has so long.
-const HANG_UP: Duration = Duration::from_secs(8);
-/// A goodbye that was asked for is waited for so long at most.
-const ENDING: Duration = Duration::from_secs(30);
-/// Of a longer one that is still being heard, so much.
-const LONGEST_ENDING: Duration = Duration::from_secs(180);
 /// Whoever says nothing for so long after the socket stands may have a silent caller.
 const SILENT_START: Duration = Duration::from_millis(300);
 /// Of what comes before a call is answered so many messages are kept.
 const EARLY: usize = 256;
-/// When nobody has said anything for so long after the hang-up was asked for, nobody will.
-const QUIET: Duration = Duration::from_millis(1_500);
+/// Whether a carrier that took nothing takes something again is looked after so often.
+const STALLED: Duration = Duration::from_millis(20);
+/// No call is longer.
+const YEAR: Duration = Duration::from_secs(365 * 86_400);
 /// Beyond its longest time, in which the agent takes leave, a call is given so much.
 const OVERTIME: Duration = Duration::from_secs(20);
 
@@ -82,14 +78,8 @@ pub(super) struct Call {
     pub(super) parameters: Vec<(String, String)>,
     /// Its place among the streams that have not started.
     pub(super) waiting: Option<Waiting>,
-}
-
-/// What a stream begins.
-enum Begun {
-    /// A call.
-    Call(Box<CallStart>, Vec<CarrierEvent>, Admission),
-    /// It goes on with one that is held already. `named`: its token was made for this call.
-    Back { start: Box<CallStart>, early: Vec<CarrierEvent>, named: bool },
+    /// The call that the carrier was asked to end, and may not have.
+    pub(super) stands: Option<String>,
 }
 
 impl Call {
@@ -118,96 +108,9 @@ impl Call {
         record.ended(end, began.elapsed());
         self.office.record(record.taken());
         self.link.close(code, words).await;
-    }
-
-    /// Waits until the carrier has said what call it is, and whether it may be one.
-    async fn start(&mut self, record: &mut CallRecord) -> Result<Begun, CallEnd> {
-        let began = tokio::time::Instant::now();
-        let until = began + self.office.limits().start;
-        let mut silent_at = Some(began + SILENT_START);
-        let mut heard = Heard::default();
-        let office = self.office.clone();
-        loop {
-            tokio::select! {
-                frame = self.link.recv() => self.dialect.parse(&frame_of(frame)?, &mut heard)?,
-                () = sleep_until(silent_at.unwrap_or(until)), if silent_at.is_some() => {
-                    silent_at = None;
-                    self.dialect.quiet(&mut heard);
-                }
-                () = sleep_until(until) => return Err(CallEnd::NeverStarted),
-                () = office.drained() => return Err(CallEnd::Drained),
-            }
-            self.link.send(&mut heard.frames).await.map_err(lost)?;
-            let mut events = std::mem::take(&mut heard.events).into_iter();
-            while let Some(event) = events.next() {
-                match event {
-                    CarrierEvent::Started(mut start) => {
-                        self.complete(&mut start);
-                        self.name(&mut start);
-                        record.started(&start);
-                        let claims = self.check(&start)?;
-                        record.authorised = true;
-                        self.waiting = None;
-                        self.line = Some(start.call_id.clone());
-                        record.tenant.clone_from(&claims.tenant);
-                        let named = claims.call.is_some();
-                        let early = events.collect();
-                        return match self.office.admit(self.dialect.carrier(), &start, claims)? {
-                            Admitted::Call(admission) => Ok(Begun::Call(start, early, admission)),
-                            Admitted::Held => Ok(Begun::Back { start, early, named }),
-                        };
-                    }
-                    CarrierEvent::Connected { token: Some(token) } => {
-                        self.token.get_or_insert(token);
-                    }
-                    CarrierEvent::Stopped { .. } => return Err(CallEnd::CallerHungUp),
-                    CarrierEvent::Ignored { .. } => record.ignored += 1,
-                    _ => {}
-                }
-            }
+        if let Some(call_id) = self.stands {
+            self.office.insist(self.dialect.carrier(), &call_id).await;
         }
-    }
-
-    /// What the address said belongs to the call too (Asterisk's `v(...)` comes there).
-    fn complete(&mut self, start: &mut CallStart) {
-        for (name, value) in self.parameters.drain(..) {
-            match &*name {
-                "from" => start.from = start.from.take().or(Some(value)),
-                "to" => start.to = start.to.take().or(Some(value)),
-                _ => {
-                    start.parameters.entry(name).or_insert(value);
-                }
-            }
-        }
-    }
-
-    /// Asterisk names each WebSocket anew: the dialplan may say by `v(call=...)` which call it is.
-    fn name(&self, start: &mut CallStart) {
-        if self.dialect.carrier() == Carrier::Asterisk
-            && let Some(call) = start.parameters.get("call").filter(|call| !call.is_empty())
-        {
-            start.call_id.clone_from(call);
-        }
-    }
-
-    fn check(&mut self, start: &CallStart) -> Result<Claims, CallEnd> {
-        let unauthorized = |detail: String| CallEnd::Unauthorized { detail };
-        let carrier = self.dialect.carrier();
-        if let Some(account) = self.office.account_of(carrier)
-            && start.account_id.as_deref().is_some_and(|told| told != account)
-        {
-            return Err(unauthorized("another account".into()));
-        }
-        let token = self.token.take().or_else(|| start.parameters.get("token").cloned());
-        if !self.verify.token() {
-            // One that is shown all the same says whose call it is.
-            let shown = token.and_then(|token| self.office.take_token(&token, &start.call_id).ok());
-            return Ok(shown.unwrap_or_else(|| self.office.claims_of(start)));
-        }
-        let token = token.ok_or_else(|| unauthorized("no token".into()))?;
-        self.office
-            .take_token(&token, &start.call_id)
-            .map_err(|error| unauthorized(error.to_string()))
     }
 
     /// From the answer to the end.
@@ -231,10 +134,10 @@ impl Call {
             control,
         };
         let office = self.office.clone();
-        let answer_until = tokio::time::Instant::now() + office.limits().answer;
+        let answer_until = tokio::time::Instant::now() + office.limits().answer.min(YEAR);
         let answered = tokio::select! {
             biased;
-            end = self.listen(&mut early) => return end,
+            end = self.listen(&mut early, &mut record.intake.early) => return end,
             () = office.drained() => return CallEnd::Drained,
             answered = timeout_at(answer_until, office.agent().answer(&call)) => answered,
         };
@@ -280,12 +183,14 @@ impl Call {
             greeting,
             screening: None,
             greeted: None,
+            told_early: None,
             line,
             answer_until,
             media_at: now,
             began: now,
             sends: Vec::new(),
             out: Vec::new(),
+            stalled_since: None,
             record,
         };
         conversation.begin_screening(now);
@@ -302,39 +207,19 @@ impl Call {
         end
     }
 
-    /// Reads what comes before the call is answered, until it is over.
-    async fn listen(&mut self, early: &mut Vec<CarrierEvent>) -> CallEnd {
-        let mut heard = Heard::default();
-        loop {
-            let parsed = match frame_of(self.link.recv().await) {
-                Ok(frame) => self.dialect.parse(&frame, &mut heard),
-                Err(end) => return end,
-            };
-            for event in heard.events.drain(..) {
-                if matches!(event, CarrierEvent::Stopped { .. }) {
-                    return CallEnd::CallerHungUp;
-                }
-                // The newest is worth more.
-                if early.len() >= EARLY {
-                    early.remove(0);
-                }
-                early.push(event);
-            }
-            if let Err(error) = parsed {
-                return error.into();
-            }
-            if let Err(error) = self.link.send(&mut heard.frames).await {
-                return lost(error);
-            }
-        }
-    }
-
     /// Ends the call as the carrier has it, once.
     async fn hang_up(&mut self) {
         let Some(call_id) = self.line.take() else { return };
-        match self.dialect.capabilities().hang_up {
+        let carrier = self.dialect.carrier();
+        let gone = matches!(self.link, Link::Gone);
+        let by = match self.dialect.capabilities().hang_up {
+            // Without a stream there is nothing to close.
+            ControlBy::Closing if gone && self.office.asks(carrier) => ControlBy::Rest,
+            by => by,
+        };
+        match by {
             // Nobody is there to be told.
-            ControlBy::Message if matches!(self.link, Link::Gone) => {}
+            ControlBy::Message if gone => {}
             ControlBy::Message => {
                 let mut frames = Vec::new();
                 if self.dialect.hang_up(&mut frames).is_ok()
@@ -349,11 +234,8 @@ impl Call {
                 }
             }
             ControlBy::Rest => {
-                let carrier = self.dialect.carrier();
-                match timeout(HANG_UP, self.office.hang_up(carrier, &call_id)).await {
-                    Ok(Ok(())) => {}
-                    Ok(Err(error)) => tracing::warn!(%carrier, %error, "not hung up"),
-                    Err(_) => tracing::warn!(%carrier, "not hung up in time"),
+                if !self.office.hang_up(carrier, &call_id).await {
+                    self.stands = Some(call_id);
                 }
             }
             // To close the socket is to hang up, as far as we can.
@@ -382,23 +264,19 @@ struct Conversation<'a> {
     /// It is not known yet who has answered.
     screening: Option<Screening>,
     greeted: Option<Greeted>,
+    /// The carrier has told who answered before the stream began.
+    told_early: Option<(AnsweredBy, bool)>,
     line: Line,
     /// The provider must have answered by then.
     answer_until: tokio::time::Instant,
     media_at: Instant,
     began: Instant,
-    /// Kept for their memory.
+    /// Kept for its memory.
     sends: Vec<Send>,
+    /// What the carrier has not taken yet, and since when it takes nothing.
     out: Vec<Frame>,
+    stalled_since: Option<Instant>,
     record: &'a mut CallRecord,
-}
-
-/// The call ends once the goodbye was heard.
-struct Ending {
-    until: Instant,
-    /// However long the goodbye is.
-    last: Instant,
-    quiet_since: Option<Instant>,
 }
 
 /// What woke the call.
@@ -474,8 +352,8 @@ impl Conversation<'_> {
                     return CallEnd::NoAnswer { detail: error.to_string() };
                 }
                 Woken::Frame(frame) => {
-                    let parsed =
-                        frame_of(frame).and_then(|frame| Ok(dialect.parse(&frame, &mut heard)?));
+                    let parsed = frame_of(frame, &**dialect)
+                        .and_then(|frame| Ok(dialect.parse(&frame, &mut heard)?));
                     self.out.append(&mut heard.frames);
                     let told =
                         heard.events.drain(..).try_for_each(|event| self.carrier(event, now));
@@ -522,6 +400,10 @@ impl Conversation<'_> {
     ) -> Result<Instant, CallEnd> {
         let now = now();
         let voice_due = self.voice.due(now, &mut self.sends);
+        if self.stalled_since.is_some() && self.sends.contains(&Send::Clear) {
+            // What has not left yet is not to be heard either.
+            self.out.clear();
+        }
         for send in self.sends.drain(..) {
             match send {
                 Send::Audio(audio) => dialect.audio(&audio, &mut self.out)?,
@@ -530,11 +412,31 @@ impl Conversation<'_> {
             }
         }
         let alive = self.keep_alive(dialect, now)?;
-        link.send(&mut self.out).await.map_err(lost)?;
+        // A carrier that takes nothing is heard all the same.
+        let idle = self.out.is_empty() && self.stalled_since.is_none();
+        let stalled = match idle || link.offer(&mut self.out).await.map_err(lost)? {
+            true => {
+                self.stalled_since = None;
+                None
+            }
+            false => {
+                let since = *self.stalled_since.get_or_insert(now);
+                if now >= since + WRITE {
+                    return Err(lost(SocketError::Timeout {
+                        what: "room on the wire",
+                        after: WRITE,
+                    }));
+                }
+                Some(now + STALLED)
+            }
+        };
         self.intake.handle_timeout(now);
         self.forward(now);
         let asking = !self.voice.is_idle() || self.session.state() == SessionState::Speaking;
-        if let Some(told) = self.keys.settle(asking, now) {
+        // Before the session runs, nobody can be told.
+        if self.running
+            && let Some(told) = self.keys.settle(asking, now)
+        {
             let _ = self.session.send_text(told);
         }
         let line = self.step_line(link, dialect, now).await?;
@@ -544,39 +446,16 @@ impl Conversation<'_> {
         if sends && now.duration_since(self.media_at) >= limits.no_media {
             return Err(CallEnd::NoMedia);
         }
-        let longest = self.began + limits.max_length + OVERTIME;
+        let longest = self.began + limits.max_length.min(YEAR) + OVERTIME;
         if now >= longest {
             return Err(CallEnd::TooLong);
         }
         let ending = self.is_over(now)?;
         let no_media = sends.then(|| self.media_at + limits.no_media);
-        let keys = self.keys.next_deadline();
-        let all = [voice_due, self.intake.next_deadline(), no_media, keys, ending, line, alive];
+        let keys = self.keys.next_deadline().filter(|_| self.running);
+        let intake = self.intake.next_deadline();
+        let all = [voice_due, intake, no_media, keys, ending, line, alive, stalled];
         Ok(all.into_iter().flatten().min().map_or(longest, |due| due.min(longest)))
-    }
-
-    /// Whether the goodbye was heard; else when to look again.
-    fn is_over(&mut self, now: Instant) -> Result<Option<Instant>, CallEnd> {
-        let silent = self.voice.is_idle();
-        let quiet = silent && self.session.state() == SessionState::Listening;
-        let ends_at = self.voice.ends_at().filter(|_| !silent);
-        let Some(ending) = &mut self.ending else { return Ok(None) };
-        if let Some(ends_at) = ends_at {
-            // A long goodbye is heard to its end.
-            ending.until = ending.until.max(ends_at + GOODBYE).min(ending.last);
-        }
-        if !quiet {
-            ending.quiet_since = None;
-            // The session tells when it changes; a goodbye has its longest time.
-            return if now >= ending.until {
-                Err(CallEnd::AgentHungUp)
-            } else {
-                Ok(Some(ending.until))
-            };
-        }
-        let since = *ending.quiet_since.get_or_insert(now);
-        let over = (since + QUIET).min(ending.until);
-        if now >= over { Err(CallEnd::AgentHungUp) } else { Ok(Some(over)) }
     }
 
     /// Gives the session what the caller said.
@@ -598,6 +477,7 @@ impl Conversation<'_> {
                 && let Some(oldest) = self.held.pop_front()
             {
                 held -= oldest.duration();
+                self.record.intake.early += 1;
             }
         }
     }
@@ -623,6 +503,11 @@ impl Conversation<'_> {
                 self.record.carrier_errors += 1;
                 let code = code.as_deref().unwrap_or_default();
                 tracing::warn!(carrier = %self.call.carrier, code, message, "told by the carrier");
+            }
+            CarrierEvent::Format { input } => {
+                self.record.intake += self.intake.stats();
+                self.intake = Intake::new(input, &self.able);
+                self.call.start.input = input;
             }
             CarrierEvent::Started(_) => {
                 return Err(DialectError::OutOfOrder("a second start").into());
@@ -664,8 +549,7 @@ impl Conversation<'_> {
         match command {
             Command::HangUp { when_heard: false } => return Some(CallEnd::AgentHungUp),
             Command::HangUp { when_heard: true } => {
-                let (until, last) = (now + ENDING, now + LONGEST_ENDING);
-                self.ending.get_or_insert(Ending { until, last, quiet_since: None });
+                self.ending.get_or_insert_with(|| Ending::new(None, now));
             }
             Command::Transfer { to, done } => self.hand_on(to, done, now),
             Command::SendDigits { digits, done } => self.press_keys(&digits, done, dialect),
@@ -699,35 +583,15 @@ impl Conversation<'_> {
     }
 }
 
-/// Who calls, as policy, tools and memory know it. A number is what somebody says of himself: it is a
-/// claim, and nobody may do anything because of it. Whoever withholds it is nobody: not somebody else with
-/// each call, for whom limits would begin anew.
-fn caller(call: &IncomingCall) -> Caller {
-    let start = &call.start;
-    let mut caller = Caller::new(start.from.as_deref().unwrap_or_default())
-        .claim("carrier", call.carrier.name())
-        .claim("call_id", start.call_id.as_str())
-        .claim("stream_id", start.stream_id.as_str());
-    let told = [("from", &start.from), ("to", &start.to), ("account_id", &start.account_id)];
-    for (name, value) in told {
-        if let Some(value) = value {
-            caller = caller.claim(name, value.as_str());
-        }
-    }
-    for (name, value) in &start.parameters {
-        // A token opens nothing any more, and is nobody's business all the same.
-        if !matches!(&**name, "token" | "from" | "to") {
-            caller = caller.claim(format!("parameter.{name}"), value.as_str());
-        }
-    }
-    if let Some(tenant) = &call.tenant {
-        caller = caller.scope(tenant.as_str());
-    }
-    caller
-}
-
-fn frame_of(frame: Option<Result<Frame, SocketError>>) -> Result<Frame, CallEnd> {
+fn frame_of(
+    frame: Option<Result<Frame, SocketError>>,
+    dialect: &dyn Dialect,
+) -> Result<Frame, CallEnd> {
     match frame {
+        // Where a call does not end with its stream, its end is told.
+        Some(Ok(Frame::Close(_))) | None if dialect.capabilities().hang_up == ControlBy::Rest => {
+            Err(CallEnd::Lost { detail: "the carrier closed the stream".into() })
+        }
         Some(Ok(frame)) => Ok(frame),
         Some(Err(SocketError::TooLarge { size, limit })) => {
             Err(DialectError::TooLarge { size, limit }.into())

@@ -19,7 +19,8 @@ const QUEUE: usize = 16;
 const REQUEST: Duration = Duration::from_secs(30);
 /// How long it may take until a call is handed on: it is announced, and the number rings.
 const HANDING_ON: Duration = Duration::from_secs(140);
-/// A call is on hold so long at most, in seconds.
+const DAY: Duration = Duration::from_secs(86_400);
+/// A model puts a call on hold for so long at most, in seconds.
 const LONGEST_HOLD: u64 = 300;
 
 /// A handle on a call, for its agent and its tools.
@@ -80,6 +81,9 @@ pub enum ControlError {
     /// The carrier refused.
     #[error("the carrier refused: {0}")]
     Refused(String),
+    /// Nobody knows whether it was done: the connection to the carrier broke, or the carrier failed.
+    #[error("it is not known whether the carrier did it: {0}")]
+    Unknown(String),
     /// The number that the call was handed on to was busy, did not answer, or could not be reached: the
     /// agent has the call again.
     #[error("the number was not reached: {0}")]
@@ -150,9 +154,10 @@ impl CallControl {
     }
 
     /// Puts the caller on hold: he hears nothing and is not heard, for so long at most. What the agent
-    /// says meanwhile, and what he had not heard yet, he hears afterwards. Zero ends it.
+    /// says meanwhile, and what he had not heard yet, he hears afterwards. Zero ends it; a day is the
+    /// most.
     pub async fn hold(&self, time: Duration) -> Result<(), ControlError> {
-        self.send(Command::Hold { time }).await
+        self.send(Command::Hold { time: time.min(DAY) }).await
     }
 
     /// The caller is not heard, or is again. He hears the agent all the same.

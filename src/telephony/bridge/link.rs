@@ -10,7 +10,9 @@ use tokio::{
 };
 
 /// A carrier that does not take what is written for so long is given up.
-const WRITE: Duration = Duration::from_secs(5);
+pub(super) const WRITE: Duration = Duration::from_secs(5);
+/// It is waited for so long, before the call goes on without it for a moment.
+const AT_ONCE: Duration = Duration::from_millis(5);
 /// Read from a byte stream at once, in bytes: a tenth of a second of wide-band audio.
 const READ: usize = 8 * 1024;
 
@@ -24,6 +26,8 @@ pub(super) enum Link {
         stream: Box<dyn Transport>,
         /// Kept for its memory.
         buffer: BytesMut,
+        /// What the peer has not taken yet.
+        unsent: BytesMut,
         /// Nothing more can be read.
         over: bool,
     },
@@ -33,7 +37,7 @@ pub(super) enum Link {
 
 impl Link {
     pub(super) fn stream(stream: Box<dyn Transport>) -> Self {
-        Self::Stream { stream, buffer: BytesMut::new(), over: false }
+        Self::Stream { stream, buffer: BytesMut::new(), unsent: BytesMut::new(), over: false }
     }
 
     /// The next frame; an error once; then `None`. Cancel safe.
@@ -42,7 +46,7 @@ impl Link {
             Self::WebSocket(socket) => socket.recv().await,
             Self::Gone => std::future::pending().await,
             Self::Stream { over: true, .. } => None,
-            Self::Stream { stream, buffer, over } => {
+            Self::Stream { stream, buffer, over, .. } => {
                 buffer.reserve(READ);
                 match stream.read_buf(buffer).await {
                     Ok(0) => {
@@ -54,6 +58,48 @@ impl Link {
                         *over = true;
                         Some(Err(SocketError::Lost(error.to_string())))
                     }
+                }
+            }
+        }
+    }
+
+    /// Sends what the carrier takes at once, and leaves the rest in `frames`; whether that was all.
+    pub(super) async fn offer(&mut self, frames: &mut Vec<Frame>) -> Result<bool, SocketError> {
+        match self {
+            Self::Gone => {
+                frames.clear();
+                Ok(true)
+            }
+            Self::WebSocket(socket) => {
+                let write = async {
+                    // Only what was flushed makes room, and a frame that found none would be lost.
+                    loop {
+                        socket.flush().await?;
+                        if frames.is_empty() {
+                            return Ok(());
+                        }
+                        socket.feed(frames.remove(0)).await?;
+                    }
+                };
+                timeout(AT_ONCE, write).await.map_or(Ok(false), |sent| sent.map(|()| true))
+            }
+            Self::Stream { stream, unsent, .. } => {
+                for frame in frames.drain(..) {
+                    if let Frame::Binary(bytes) = frame {
+                        unsent.extend_from_slice(&bytes);
+                    }
+                }
+                let write = async {
+                    while !unsent.is_empty() {
+                        stream.write_buf(unsent).await?;
+                    }
+                    stream.flush().await
+                };
+                match timeout(AT_ONCE, write).await {
+                    Ok(sent) => {
+                        sent.map(|()| true).map_err(|error| SocketError::Lost(error.to_string()))
+                    }
+                    Err(_) => Ok(false),
                 }
             }
         }
@@ -80,8 +126,9 @@ impl Link {
                 };
                 timeout(after, write).await.unwrap_or_else(|_| late())
             }
-            Self::Stream { stream, .. } => {
+            Self::Stream { stream, unsent, .. } => {
                 let write = async {
+                    stream.write_all_buf(unsent).await?;
                     for frame in frames.drain(..) {
                         if let Frame::Binary(bytes) = frame {
                             stream.write_all(&bytes).await?;

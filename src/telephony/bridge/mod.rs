@@ -49,7 +49,10 @@ use super::{
     rest::StreamOrder,
     token::TokenError,
 };
-use crate::session::{IdleConfig, SessionBuilder, SessionLimits, UserAudio};
+use crate::{
+    policy::LimitStore,
+    session::{IdleConfig, SessionBuilder, SessionLimits, UserAudio},
+};
 
 pub use self::{
     control::{CallControl, ControlError, call_tools},
@@ -231,18 +234,26 @@ pub struct Bridge {
     config: BridgeConfig,
     agent: Arc<dyn CallAgent>,
     carriers: Option<Arc<dyn Carriers>>,
+    ledger: Option<Arc<dyn LimitStore>>,
     on_record: Option<OnRecord>,
 }
 
 impl Bridge {
     /// A bridge whose calls `agent` answers.
     pub fn new(config: BridgeConfig, agent: impl CallAgent) -> Self {
-        Self { config, agent: Arc::new(agent), carriers: None, on_record: None }
+        Self { config, agent: Arc::new(agent), carriers: None, ledger: None, on_record: None }
     }
 
     /// Hangs up, hands on and presses keys by these, where a carrier wants it so.
     pub fn carriers(mut self, carriers: impl Carriers) -> Self {
         self.carriers = Some(Arc::new(carriers));
+        self
+    }
+
+    /// What calls that are made have taken from the limits of a day: once Twilio tells how long one was, it
+    /// is set to what the call has cost. The same limits as [`Outbound`](super::outbound::Outbound) has.
+    pub fn ledger(mut self, ledger: Arc<dyn LimitStore>) -> Self {
+        self.ledger = Some(ledger);
         self
     }
 
@@ -255,8 +266,13 @@ impl Bridge {
     /// A bridge without ports of its own: a host that serves HTTP itself gives it the connections for
     /// `/telephony/`, and those of AudioSocket, by the handle.
     pub fn open(self) -> Result<BridgeHandle, BridgeError> {
-        let office = Office::new(self.config, self.agent, self.carriers, self.on_record)?;
+        let office = self.office()?;
         Ok(BridgeHandle(Arc::new(office)))
+    }
+
+    fn office(self) -> Result<Office, BridgeError> {
+        let Self { config, agent, carriers, ledger, on_record } = self;
+        Office::new(config, agent, carriers, ledger, on_record)
     }
 
     /// Takes the addresses.
@@ -270,7 +286,7 @@ impl Bridge {
             Some(address) => Some(TcpListener::bind(address).await.map_err(bind(address))?),
             None => None,
         };
-        let office = Office::new(self.config, self.agent, self.carriers, self.on_record)?;
+        let office = self.office()?;
         Ok(BoundBridge { office: Arc::new(office), web, tcp })
     }
 }
@@ -375,26 +391,33 @@ impl BoundBridge {
             }
         }
         office.close();
-        // The ports are closed, and whoever had just come through is told so.
-        listeners.shutdown().await;
-        while let Some(call) = calls_to_hold.recv().await {
-            calls.spawn(call.run());
-        }
-        let drain = office.limits().drain;
+        // The ports stay open as long as a call stands: its stream may come back, and carriers tell and ask
+        // what becomes of it. Whoever comes with another one is told that there are none any more.
         let all = async {
+            while !calls.is_empty() || !calls_to_hold.is_empty() {
+                tokio::select! {
+                    biased;
+                    Some(call) = calls_to_hold.recv() => {
+                        calls.spawn(call.run());
+                    }
+                    Some(ended) = calls.join_next() => failed(ended),
+                    else => break,
+                }
+            }
+        };
+        let _ = timeout(office.limits().drain, all).await;
+        office.end();
+        listeners.shutdown().await;
+        let rest = async {
+            while let Some(call) = calls_to_hold.recv().await {
+                calls.spawn(call.run());
+            }
             while let Some(ended) = calls.join_next().await {
                 failed(ended);
             }
         };
-        if timeout(drain, all).await.is_err() {
-            office.end();
-            let rest = async {
-                while let Some(ended) = calls.join_next().await {
-                    failed(ended);
-                }
-            };
-            let _ = timeout(LAST, rest).await;
-        }
+        let _ = timeout(LAST, rest).await;
+        office.flush().await;
         Ok(())
     }
 }
@@ -483,7 +506,17 @@ fn call_of(office: Arc<Office>, accepted: Accepted, waiting: Waiting) -> Option<
     office.opened();
     let link = Link::WebSocket(Box::new(accepted.socket));
     let waiting = Some(waiting);
-    Some(Call { office, link, dialect, verify, token, line: None, parameters, waiting })
+    Some(Call {
+        office,
+        link,
+        dialect,
+        verify,
+        token,
+        line: None,
+        parameters,
+        waiting,
+        stands: None,
+    })
 }
 
 async fn listen_tcp(office: Arc<Office>, tcp: TcpListener, opened: mpsc::Sender<Call>) -> String {
@@ -533,6 +566,7 @@ fn stream_call(office: Arc<Office>, stream: Box<dyn Transport>, waiting: Waiting
         line: None,
         parameters: Vec::new(),
         waiting: Some(waiting),
+        stands: None,
     }
 }
 

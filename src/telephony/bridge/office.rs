@@ -1,13 +1,13 @@
 //! What the calls of a bridge share: who may call, how many there are, and what is left of them.
 
 mod announced;
+mod gate;
+mod records;
+mod waiting;
 mod webhooks;
 
 use std::{
     collections::HashMap,
-    fs::{File, OpenOptions},
-    io::Write,
-    net::IpAddr,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -15,32 +15,40 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use antiphon_live::acceptor::{Answer as HttpAnswer, Request};
-use secrecy::ExposeSecret;
 use serde::Serialize;
-use tokio::sync::{
-    mpsc::{self, error::TrySendError},
-    watch,
+use tokio::{
+    sync::{
+        mpsc::{self, error::TrySendError},
+        watch,
+    },
+    time::timeout,
 };
 
-use self::announced::{Announced, First};
+use self::{announced::Announced, records::Records, waiting::Crowd};
+pub(super) use self::{gate::shown, waiting::Waiting};
 use super::{
-    BridgeError, CallAgent, CallEnd, CallRecord, Carriers, ControlError, HandedOn,
+    AnsweredBy, BridgeError, CallAgent, CallEnd, CallRecord, Carriers, ControlError, HandedOn,
     control::Offers,
     news::{Back, Held, Line, News},
 };
-use crate::telephony::{
-    answer,
-    config::{BridgeConfig, CallLimits, CarrierConfig, Verify},
-    dialect::{CallStart, Capabilities, Carrier, ControlBy, DialectError},
-    numbers::is_allowed,
-    outbound::{Detect, OnMachine, is_outbound},
-    signature::{Signed, TwilioSignature, same_secret},
-    token::{Claims, TokenError, Tokens},
+use crate::{
+    policy::LimitStore,
+    telephony::{
+        config::{BridgeConfig, CallLimits},
+        dialect::{CallStart, Capabilities, Carrier, ControlBy, DialectError},
+        numbers::is_allowed,
+        outbound::{Detect, OnMachine, is_outbound},
+        token::{Claims, TokenError, Tokens},
+    },
 };
 
 /// Where carriers find the bridge.
 const ROOT: &str = "/telephony/";
+/// A carrier that is asked to end a call has so long.
+const HANG_UP: Duration = Duration::from_secs(8);
+/// One that did not is asked again after each of these.
+const INSIST: [Duration; 3] =
+    [Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(20)];
 
 /// Is told of each call that is over.
 pub(super) type OnRecord = Box<dyn Fn(&CallRecord) + Send + Sync>;
@@ -49,9 +57,10 @@ pub(super) struct Office {
     config: BridgeConfig,
     agent: Arc<dyn CallAgent>,
     carriers: Option<Arc<dyn Carriers>>,
+    ledger: Option<Arc<dyn LimitStore>>,
     tokens: Option<Mutex<Tokens>>,
     calls: Mutex<Calls>,
-    records: Option<Mutex<File>>,
+    records: Option<Records>,
     on_record: Option<OnRecord>,
     waiting: Mutex<Crowd>,
     announced: Mutex<Announced>,
@@ -85,7 +94,8 @@ struct Counters {
     ended: AtomicU64,
     unauthorized: AtomicU64,
     webhooks: AtomicU64,
-    unrecorded: AtomicU64,
+    unrecorded: Arc<AtomicU64>,
+    not_hung_up: AtomicU64,
 }
 
 /// Counters of a bridge.
@@ -108,35 +118,10 @@ pub struct BridgeStats {
     pub webhooks: u64,
     /// Records that could not be written.
     pub unrecorded: u64,
+    /// Calls that the carrier was asked to end, and has not: they may stand, and cost.
+    pub not_hung_up: u64,
     /// Calls now.
     pub active: u64,
-}
-
-/// Streams that have not started.
-#[derive(Default)]
-struct Crowd {
-    all: usize,
-    by_address: HashMap<IpAddr, usize>,
-}
-
-/// A place among the streams that have not started.
-pub(super) struct Waiting {
-    office: Arc<Office>,
-    address: Option<IpAddr>,
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        let mut crowd = lock(&self.office.waiting);
-        crowd.all = crowd.all.saturating_sub(1);
-        let Some(address) = self.address else { return };
-        if let Some(here) = crowd.by_address.get_mut(&address) {
-            *here = here.saturating_sub(1);
-            if *here == 0 {
-                crowd.by_address.remove(&address);
-            }
-        }
-    }
 }
 
 /// Whether a stream's call may be held.
@@ -167,13 +152,15 @@ impl Office {
         config: BridgeConfig,
         agent: Arc<dyn CallAgent>,
         carriers: Option<Arc<dyn Carriers>>,
+        ledger: Option<Arc<dyn LimitStore>>,
         on_record: Option<OnRecord>,
     ) -> Result<Self, BridgeError> {
         let tokens = config.token_secret.as_ref().map(Tokens::new).transpose()?;
+        let counters = Counters::default();
         let records = match &config.records {
             Some(path) => {
-                let file = OpenOptions::new().append(true).create(true).open(path);
-                Some(Mutex::new(file.map_err(|error| BridgeError::Records(error.to_string()))?))
+                let records = Records::open(path, counters.unrecorded.clone());
+                Some(records.map_err(|error| BridgeError::Records(error.to_string()))?)
             }
             None => None,
         };
@@ -181,13 +168,14 @@ impl Office {
             config,
             agent,
             carriers,
+            ledger,
             tokens: tokens.map(Mutex::new),
             calls: Mutex::default(),
             records,
             on_record,
             waiting: Mutex::default(),
             announced: Mutex::default(),
-            counters: Counters::default(),
+            counters,
             active: watch::Sender::new(0),
             draining: watch::Sender::new(Draining::No),
         })
@@ -216,166 +204,9 @@ impl Office {
             unauthorized: read(&self.counters.unauthorized),
             webhooks: read(&self.counters.webhooks),
             unrecorded: read(&self.counters.unrecorded),
+            not_hung_up: read(&self.counters.not_hung_up),
             active: *self.active.borrow() as u64,
         }
-    }
-
-    /// What becomes of a request. Decided before anything costs anything.
-    pub(super) fn gate(self: &Arc<Self>, request: &Request) -> HttpAnswer {
-        let not_found = || HttpAnswer::http(404, "not here\n");
-        let Some(path) = request.path().strip_prefix(ROOT) else { return not_found() };
-        let (name, rest) = path.split_once('/').unwrap_or((path, ""));
-        // AudioSocket has a port of its own; its dialplan asks here all the same.
-        let is_here = |carrier: &Carrier| *carrier != Carrier::AudioSocket || rest == "next";
-        let carrier = name.parse().ok().filter(is_here);
-        let Some((carrier, config)) =
-            carrier.and_then(|carrier| Some((carrier, self.config.carriers.get(&carrier)?)))
-        else {
-            return not_found();
-        };
-        match (rest, request.method()) {
-            ("", _) => self.stream(carrier, config, request),
-            ("answer", "POST") => self.webhook(carrier, config, request),
-            (rest, method) => self.ask(carrier, config, request, method, rest),
-        }
-    }
-
-    fn stream(&self, carrier: Carrier, config: &CarrierConfig, request: &Request) -> HttpAnswer {
-        if let Err(why) = self.may_open(carrier, config, request) {
-            self.counters.refused.fetch_add(1, Ordering::Relaxed);
-            tracing::warn!(%carrier, why, "a stream was refused");
-            return HttpAnswer::http(403, "forbidden\n");
-        }
-        if *self.draining.borrow() != Draining::No {
-            return HttpAnswer::http(503, "stopping\n").header("retry-after", "10");
-        }
-        if *self.active.borrow() >= self.config.limits.calls || self.is_crowded() {
-            self.counters.busy.fetch_add(1, Ordering::Relaxed);
-            return HttpAnswer::http(503, "too many calls\n").header("retry-after", "5");
-        }
-        match carrier {
-            Carrier::Asterisk => HttpAnswer::upgrade_as("media"),
-            _ => HttpAnswer::upgrade(),
-        }
-    }
-
-    fn may_open(
-        &self,
-        carrier: Carrier,
-        config: &CarrierConfig,
-        request: &Request,
-    ) -> Result<(), &'static str> {
-        if config.verify.signature() {
-            let url = self.public(request, "ws").ok_or("no public address")?;
-            self.check_signature(config, request, Signed::get(&url))?;
-        }
-        match config.verify {
-            Verify::Secret => {
-                let secret = config.secret.as_ref().ok_or("no secret is set")?;
-                let shown = shown(request).ok_or("no secret")?;
-                if !same_secret(secret.expose_secret(), &shown) {
-                    return Err("a wrong secret");
-                }
-            }
-            Verify::Token | Verify::SignatureAndToken => match shown(request) {
-                Some(token) => {
-                    self.peek_token(&token).map_err(|_| "a token that is not good")?;
-                }
-                // It comes with the start; Asterisk has no other place for it.
-                None if carrier == Carrier::Asterisk => return Err("no token"),
-                None => {}
-            },
-            // A page in a browser of this machine is nobody's telephone.
-            Verify::None if request.header("origin").is_some() => return Err("a browser"),
-            Verify::Signature | Verify::None => {}
-        }
-        Ok(())
-    }
-
-    fn check_signature(
-        &self,
-        config: &CarrierConfig,
-        request: &Request,
-        signed: Signed<'_>,
-    ) -> Result<(), &'static str> {
-        let token = config.auth_token.clone().ok_or("no auth token is set")?;
-        let mut checker = TwilioSignature::new(token);
-        if let Some(key) = &config.shared_key {
-            checker = checker.shared_key(key.clone());
-        }
-        let signature = request
-            .header("x-twilio-signature")
-            .or_else(|| request.header("x-signalwire-signature"));
-        let settings = request.header("x-twilio-webhooks-signature-settings");
-        checker.check(signed, signature, settings).map_err(|_| "a wrong signature")
-    }
-
-    /// The answer to a carrier that asks what to do with a call.
-    fn webhook(&self, carrier: Carrier, config: &CarrierConfig, request: &Request) -> HttpAnswer {
-        if let Err(refused) = self.signed(carrier, config, request) {
-            return refused;
-        }
-        let xml = |body: String| HttpAnswer::http(200, body).header("content-type", "text/xml");
-        if self.is_full() {
-            self.counters.busy.fetch_add(1, Ordering::Relaxed);
-            return xml(answer::busy().into());
-        }
-        let field = |name: &str| webhooks::field(request, name);
-        let (from, to) = (field("From").unwrap_or_default(), field("To").unwrap_or_default());
-        let Some(call) = field("CallSid").filter(|call| !call.is_empty()) else {
-            return HttpAnswer::http(400, "no CallSid\n");
-        };
-        let now = unix();
-        let mut announced = lock(&self.announced);
-        match announced.look(carrier, &call, now) {
-            First::Yes => {}
-            First::Again(answer) => return xml(answer),
-            // Signatures have no time: somebody plays an old request again.
-            First::No => return self.forbidden(carrier, "a call that was answered before"),
-        }
-        let parameters = [("from", &*from), ("to", &*to)];
-        match self.connect(carrier, Some(call.clone()), &parameters) {
-            Ok(body) if announced.answered(carrier, &call, &body, now) => xml(body),
-            Ok(_) => xml(answer::busy().into()),
-            Err(refused) => refused,
-        }
-    }
-
-    /// The public address of a request; `scheme` is `http` or `ws`.
-    fn public(&self, request: &Request, scheme: &str) -> Option<String> {
-        let (secure, host) = self.config.public_url.as_deref()?.split_once("://")?;
-        let s = if secure == "https" { "s" } else { "" };
-        let query = request.query().map(|query| format!("?{query}")).unwrap_or_default();
-        Some(format!("{scheme}{s}://{host}{}{query}", request.path()))
-    }
-
-    fn public_stream(&self, carrier: Carrier) -> Option<String> {
-        let (secure, host) = self.config.public_url.as_deref()?.split_once("://")?;
-        let s = if secure == "https" { "s" } else { "" };
-        Some(format!("ws{s}://{host}{ROOT}{carrier}"))
-    }
-
-    /// Whether no more streams can wait for their start.
-    fn is_crowded(&self) -> bool {
-        lock(&self.waiting).all >= self.config.limits.waiting
-    }
-
-    /// A place for a stream that has not started, if there is one.
-    pub(super) fn wait(self: &Arc<Self>, address: Option<IpAddr>) -> Option<Waiting> {
-        // A proxy's address, or this machine's, is everybody's.
-        let address = address.filter(|address| !address.is_loopback());
-        let mut crowd = lock(&self.waiting);
-        let here = address.and_then(|address| crowd.by_address.get(&address)).copied();
-        let limits = &self.config.limits;
-        if crowd.all >= limits.waiting || here.unwrap_or(0) >= limits.waiting_per_address {
-            self.counters.busy.fetch_add(1, Ordering::Relaxed);
-            return None;
-        }
-        crowd.all += 1;
-        if let Some(address) = address {
-            *crowd.by_address.entry(address).or_default() += 1;
-        }
-        Some(Waiting { office: self.clone(), address })
     }
 
     /// The account whose calls a carrier's streams must be of.
@@ -385,8 +216,7 @@ impl Office {
 
     /// What is known of a call that shows no token.
     pub(super) fn claims_of(&self, start: &CallStart) -> Claims {
-        let to = start.to.as_deref().unwrap_or_default();
-        Claims { tenant: self.config.tenant_of(to), ..Claims::default() }
+        self.config.claims_of(start.to.as_deref().unwrap_or_default())
     }
 
     pub(super) fn peek_token(&self, token: &str) -> Result<Claims, TokenError> {
@@ -474,6 +304,18 @@ impl Office {
         self.record(record);
     }
 
+    /// What the carrier has told of a call before its stream began.
+    pub(super) fn told_early(&self, key: &(Carrier, String)) -> Option<(AnsweredBy, bool)> {
+        lock(&self.announced).answered_by(key, unix())
+    }
+
+    /// Tells a call who has answered it, now or once it is held.
+    fn tell_answered_by(&self, key: &(Carrier, String), who: AnsweredBy, waits: bool) {
+        if !self.tell(key, News::AnsweredBy { who, waits }) {
+            lock(&self.announced).keep_answered_by(key, who, waits, unix());
+        }
+    }
+
     /// Tells a call something. Whether it is held here, and can be told.
     pub(super) fn tell(&self, key: &(Carrier, String), news: News) -> bool {
         let to = lock(&self.calls).active.get(key).map(|held| held.news.clone());
@@ -497,7 +339,9 @@ impl Office {
     pub(super) fn offers(&self, carrier: Carrier, able: &Capabilities) -> Offers {
         let handles = self.carriers.as_ref().is_some_and(|all| all.handles(carrier));
         let can = |by: ControlBy| match by {
-            ControlBy::Message | ControlBy::Closing => true,
+            ControlBy::Message => true,
+            // The dialplan asks for the number, and must be known by something.
+            ControlBy::Closing => !self.config.is_open() || self.config.has_secret(carrier),
             ControlBy::Rest => handles,
             ControlBy::Nothing => false,
         };
@@ -548,26 +392,53 @@ impl Office {
             return;
         }
         self.counters.ended.fetch_add(1, Ordering::Relaxed);
-        if let Some(file) = &self.records {
-            let written = serde_json::to_string(&record)
-                .map_err(std::io::Error::other)
-                .and_then(|line| writeln!(lock(file), "{line}"));
-            if let Err(error) = written {
-                self.counters.unrecorded.fetch_add(1, Ordering::Relaxed);
-                tracing::error!(%error, "a call was not recorded");
-            }
+        if let Some(records) = &self.records {
+            records.write(&record);
         }
         if let Some(on_record) = &self.on_record {
             on_record(&record);
         }
     }
 
-    pub(super) async fn hang_up(
-        &self,
-        carrier: Carrier,
-        call_id: &str,
-    ) -> Result<(), ControlError> {
-        self.rest("hanging up")?.hang_up(carrier, call_id).await
+    /// Whether a carrier can be asked for things.
+    pub(super) fn asks(&self, carrier: Carrier) -> bool {
+        self.carriers.as_ref().is_some_and(|all| all.handles(carrier))
+    }
+
+    /// Has the carrier end a call; whether it is over, or nothing more can be done about it.
+    pub(super) async fn hang_up(&self, carrier: Carrier, call_id: &str) -> bool {
+        let result = match self.rest("hanging up") {
+            Ok(carriers) => timeout(HANG_UP, carriers.hang_up(carrier, call_id)).await,
+            Err(error) => Ok(Err(error)),
+        };
+        match result {
+            Ok(Ok(())) => true,
+            Ok(Err(error @ (ControlError::TimedOut | ControlError::Unknown(_)))) => {
+                tracing::warn!(%carrier, %error, "not hung up");
+                false
+            }
+            Ok(Err(error)) => {
+                tracing::error!(%carrier, %error, "not hung up");
+                self.counters.not_hung_up.fetch_add(1, Ordering::Relaxed);
+                true
+            }
+            Err(_) => {
+                tracing::warn!(%carrier, "not hung up in time");
+                false
+            }
+        }
+    }
+
+    /// Asks a carrier again that did not end a call: it would stand, and cost.
+    pub(super) async fn insist(&self, carrier: Carrier, call_id: &str) {
+        for pause in INSIST {
+            tokio::time::sleep(pause).await;
+            if self.hang_up(carrier, call_id).await {
+                return;
+            }
+        }
+        tracing::error!(%carrier, "a call was not hung up");
+        self.counters.not_hung_up.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) async fn transfer(
@@ -600,6 +471,13 @@ impl Office {
         self.draining.send_replace(Draining::Closed);
     }
 
+    /// Returns when what was recorded is in its file.
+    pub(super) async fn flush(&self) {
+        if let Some(records) = &self.records {
+            records.flush().await;
+        }
+    }
+
     /// No calls at all.
     pub(super) fn end(&self) {
         self.draining.send_replace(Draining::Over);
@@ -616,6 +494,7 @@ impl Office {
 
 impl Drop for Admission {
     fn drop(&mut self) {
+        lock(&self.office.announced).ended(&self.key, unix());
         let mut calls = lock(&self.office.calls);
         calls.active.remove(&self.key);
         if let Some(tenant) = &self.claims.tenant
@@ -628,13 +507,6 @@ impl Drop for Admission {
         }
         self.office.active.send_replace(calls.active.len());
     }
-}
-
-/// What a request shows: a bearer token, Telnyx's header, or the parameter `token`.
-pub(super) fn shown(request: &Request) -> Option<String> {
-    let header = request.bearer().or_else(|| request.header("x-telnyx-streaming-auth-token"));
-    let shown = header.map(str::to_owned);
-    shown.or_else(|| request.parameter("token").map(|token| token.into_owned()))
 }
 
 fn unix() -> Duration {

@@ -42,8 +42,10 @@ pub struct AudioSocket {
     pending: BytesMut,
     /// The call's name, before its format is known.
     uuid: Option<String>,
-    /// The format, and the kind of packet for it.
+    /// The format of audio to the caller, and the kind of packet for it.
     call: Option<(AudioFormat, u8)>,
+    /// The format of the caller's audio, once any has come.
+    input: Option<AudioFormat>,
     /// Keys that were pressed before the call has begun.
     early: Vec<CarrierEvent>,
     /// In Hz, where no audio tells it.
@@ -86,6 +88,7 @@ impl AudioSocket {
             pending: BytesMut::new(),
             uuid: None,
             call: None,
+            input: None,
             early: Vec::new(),
             silent_rate: 8_000,
             over: false,
@@ -158,8 +161,18 @@ impl AudioSocket {
         self.named_before()?;
         let format = Coding::L16.at(rate)?;
         self.begin(format, heard);
-        if self.call.is_some_and(|(known, _)| known != format) {
-            return Err(DialectError::Format(format!("{rate} Hz in the middle of the call")));
+        match self.input {
+            Some(known) if known != format => {
+                return Err(DialectError::Format(format!("{rate} Hz in the middle of the call")));
+            }
+            Some(_) => {}
+            None => {
+                self.input = Some(format);
+                // A caller who was silent at the start has another rate than was taken for granted.
+                if self.call.is_some_and(|(known, _)| known != format) {
+                    heard.events.push(CarrierEvent::Format { input: format });
+                }
+            }
         }
         let audio = whole_samples(format, body)?;
         if !audio.is_empty() {

@@ -252,6 +252,11 @@ pub enum CarrierEvent {
     },
     /// The call begins. Comes once; media before it is kept by the codec, at most one second.
     Started(Box<CallStart>),
+    /// The caller's audio has this format, and not that of the start: nothing had told it then.
+    Format {
+        /// The format.
+        input: AudioFormat,
+    },
     /// The caller's audio.
     Media(Media),
     /// A key was pressed.

@@ -306,6 +306,26 @@ fn audiosocket_starts_for_a_caller_who_is_silent_and_keeps_the_keys_of_before() 
 }
 
 #[test]
+fn audiosocket_hears_a_caller_with_another_rate_who_was_silent_at_the_start() {
+    let (mut socket, mut heard) = (AudioSocket::new(), Heard::default());
+    let name = Frame::Binary(packet(0x01, &[7; 16]).into());
+    socket.parse(&name, &mut heard).unwrap();
+    socket.quiet(&mut heard);
+    let start = started(heard.events.remove(0));
+    assert_eq!(start.output, AudioFormat::pcm16(8_000));
+    let wide = Frame::Binary(packet(0x12, &[1; 640]).into());
+    socket.parse(&wide, &mut heard).unwrap();
+    let input = AudioFormat::pcm16(16_000);
+    assert_eq!(heard.events[0], CarrierEvent::Format { input });
+    assert!(matches!(&heard.events[1], CarrierEvent::Media(media) if media.audio.format == input));
+    // What is said is answered as before, and no third rate comes.
+    let mut frames = Vec::new();
+    socket.audio(&AudioFrame::new(start.output, vec![0; 320]), &mut frames).unwrap();
+    let other = Frame::Binary(packet(0x10, &[1; 320]).into());
+    assert!(socket.parse(&other, &mut heard).is_err());
+}
+
+#[test]
 fn audiosocket_packets_that_may_not_come() {
     let errors = |pieces: &[&[u8]]| audiosocket_events(pieces).unwrap_err();
     assert!(matches!(errors(&[&packet(0x10, &[0; 320])]), DialectError::OutOfOrder(_)));
@@ -445,14 +465,83 @@ fn messages() -> impl Strategy<Value = Frame> {
     ]
 }
 
+/// How a call of a carrier begins.
+fn beginning(carrier: Carrier) -> Frame {
+    match carrier {
+        Carrier::Twilio | Carrier::SignalWire => text(TWILIO_START),
+        Carrier::Telnyx => text(TELNYX_START),
+        Carrier::Asterisk => text(ASTERISK_START),
+        Carrier::AudioSocket => {
+            Frame::Binary([packet(0x01, &[7; 16]), packet(0x10, &[0; 320])].concat().into())
+        }
+    }
+}
+
+/// Messages of a call that has begun: those that there are, with fields that are missing, of another
+/// kind or too large; and packets of all kinds and lengths, cut anywhere.
+fn messages_of_a_call() -> impl Strategy<Value = Frame> {
+    let value = || {
+        prop_oneof![
+            Just("null".to_owned()),
+            Just("[]".to_owned()),
+            Just("{}".to_owned()),
+            Just(r#""MZ""#.to_owned()),
+            any::<i64>().prop_map(|number| number.to_string()),
+            any::<f64>().prop_map(|number| format!("{:?}", number.abs().min(1e308))),
+            "[A-Za-z0-9+/]{0,8}={0,2}".prop_map(|text| format!("\"{text}\"")),
+            (0_usize..70_000).prop_map(|length| format!("\"{}\"", "A".repeat(length))),
+        ]
+    };
+    let media = prop::collection::vec(
+        (prop::sample::select(vec!["payload", "chunk", "timestamp", "track"]), value()),
+        0..5,
+    );
+    let fields = |all: Vec<(&str, String)>| {
+        let all: Vec<_> = all.iter().map(|(key, value)| format!("\"{key}\":{value}")).collect();
+        all.join(",")
+    };
+    let event = prop::sample::select(vec![
+        ("media", "media"),
+        ("mark", "mark"),
+        ("dtmf", "dtmf"),
+        ("stop", "stop"),
+        ("error", "payload"),
+        ("DTMF_END", "digit"),
+        ("MEDIA_MARK_PROCESSED", "correlation_id"),
+        ("MEDIA_XOFF", "channel_id"),
+        ("STATUS", "queue_length"),
+    ]);
+    let json = (event.clone(), media, value()).prop_map(move |((event, name), media, sequence)| {
+        let inner = fields(media);
+        text(&format!(r#"{{"event":"{event}","sequenceNumber":{sequence},"{name}":{{{inner}}}}}"#))
+    });
+    let flat = (event, value()).prop_map(|((event, name), value)| {
+        text(&format!(r#"{{"event":"{event}","{name}":{value}}}"#))
+    });
+    let kinds = prop_oneof![0_u8..=3, 0x0f_u8..=0x1a, any::<u8>()];
+    let packets = (kinds, prop::collection::vec(any::<u8>(), 0..700), 0_usize..704).prop_map(
+        |(kind, body, keep)| {
+            let mut packet = packet(kind, &body);
+            packet.truncate(keep.max(1));
+            Frame::Binary(packet.into())
+        },
+    );
+    prop_oneof![json, flat, packets]
+}
+
 proptest! {
     #[test]
     fn no_message_makes_a_parser_panic(
-        frames in prop::collection::vec(messages(), 0..12),
+        any in prop::collection::vec(messages(), 0..6),
+        of_a_call in prop::collection::vec(messages_of_a_call(), 0..8),
         carrier in prop::sample::select(Carrier::ALL.to_vec()),
+        begun in any::<bool>(),
     ) {
         let mut dialect = dialect(carrier, &DialectOptions::default());
         let mut starts = 0;
+        let mut frames = if begun { vec![beginning(carrier)] } else { Vec::new() };
+        frames.extend(of_a_call);
+        frames.extend(any);
         for frame in &frames {
             let mut heard = Heard::default();
             let result = dialect.parse(frame, &mut heard);

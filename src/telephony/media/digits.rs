@@ -76,9 +76,14 @@ pub enum CollectEnd {
     TooShort,
 }
 
+/// No key is waited for longer.
+const LONGEST: Duration = Duration::from_secs(86_400);
+
 impl DigitCollector {
     /// Waits for the first key from `now`.
-    pub fn new(rules: DigitRules, now: Instant) -> Self {
+    pub fn new(mut rules: DigitRules, now: Instant) -> Self {
+        rules.first = rules.first.min(LONGEST);
+        rules.between = rules.between.min(LONGEST);
         let due = now + rules.first;
         Self { rules, digits: String::new(), due, end: None }
     }

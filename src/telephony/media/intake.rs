@@ -80,6 +80,8 @@ pub struct IntakeStats {
     pub reordered: u64,
     /// Packets that came too late, or twice, and were dropped.
     pub dropped: u64,
+    /// Packets that came before anybody answered, and are not among the newest, which are kept.
+    pub early: u64,
     /// Jumps of the carrier's clock that are no loss.
     pub resyncs: u64,
 }
@@ -92,6 +94,7 @@ impl std::ops::AddAssign for IntakeStats {
         self.silent += other.silent;
         self.reordered += other.reordered;
         self.dropped += other.dropped;
+        self.early += other.early;
         self.resyncs += other.resyncs;
     }
 }

@@ -1,20 +1,21 @@
 //! What is sent to a carrier, when, and what the caller has heard of it.
 
+mod marks;
+mod segment;
+
 use std::{
     collections::VecDeque,
     time::{Duration, Instant},
 };
 
 use antiphon_audio::{AudioFormat, AudioFrame, Generation, Played, PositionSource, SinkError};
-use bytes::BytesMut;
 
+use self::{marks::Mark, segment::Segment};
 use super::conceal;
 use crate::telephony::dialect::{Capabilities, MarkMeaning, Pacing};
 
 /// Audio that waits here, at most.
 const BOUND: Duration = Duration::from_secs(1);
-/// A mark is set behind so much audio. More of them delay audio at some carriers.
-const MARK_EVERY: Duration = Duration::from_millis(400);
 /// A mark that should have come so long ago does not come any more.
 const MARK_LATE: Duration = Duration::from_secs(2);
 /// Audio of one message, where there is as much and the carrier paces.
@@ -26,8 +27,6 @@ const MAX_GENERATIONS: usize = 32;
 const PRE_ROLL: Duration = Duration::from_millis(60);
 /// A mark comes back so long after its audio was heard, at the latest, where nothing is stalled.
 const MARK_WAY: Duration = Duration::from_millis(300);
-/// Marks that are waited for, at most.
-const MAX_MARKS: usize = 64;
 
 /// The audio of one call to its caller. Audio goes in by [`Generation`], in any pieces; out go whole
 /// quanta when they are due, marks behind them, and a clear where audio is not to be heard after all.
@@ -37,6 +36,9 @@ const MAX_MARKS: usize = 64;
 /// it lasts no longer than the lead. What was heard follows from the same clock, corrected by each mark
 /// that comes back, and is never more than was sent. Audio that was sent and not heard is kept where the
 /// carrier can clear, so that a pause can take it back.
+///
+/// Where we pace, the clock is ours. A remote one that is 100 ppm faster or slower is 6 ms off after a reply
+/// of a minute, which its jitter buffer takes, and the next reply begins anew: nothing is corrected.
 #[derive(Debug)]
 pub struct Playout {
     format: AudioFormat,
@@ -112,43 +114,6 @@ pub struct PlayoutStats {
     pub skipped: u64,
     /// Writes that were refused because their generation was over.
     pub stale: u64,
-}
-
-#[derive(Debug)]
-struct Segment {
-    generation: Generation,
-    /// Not sent yet.
-    waiting: BytesMut,
-    /// Sent and not known to be heard; only where the carrier clears.
-    sent_audio: BytesMut,
-    /// The sample at which `sent_audio` begins.
-    kept_from: u64,
-    written: u64,
-    /// Samples of `written` that were sent.
-    sent: u64,
-    /// Of these, silence that only filled the last quantum.
-    padding: u64,
-    /// Samples that a mark proved to be heard.
-    proven: u64,
-    /// The last mark never came: the clock stands for it.
-    assumed: bool,
-    /// A mark that still counts is behind so many samples.
-    marked: u64,
-    finished: bool,
-    starved: bool,
-    /// Its audio runs: nothing more is gathered before some is sent.
-    rolling: bool,
-}
-
-#[derive(Debug)]
-struct Mark {
-    name: String,
-    generation: Generation,
-    samples: u64,
-    /// With the padding behind them.
-    total: u64,
-    /// When it is given up.
-    late_at: Instant,
 }
 
 impl Playout {
@@ -391,38 +356,6 @@ impl Playout {
         self.clear_due || audio || self.unmarked().is_some()
     }
 
-    /// The carrier answers a mark.
-    pub fn marked(&mut self, name: &str, now: Instant) {
-        let Some(at) = self.pending_marks.iter().position(|mark| mark.name == name) else {
-            self.stats.marks_stale += 1;
-            return;
-        };
-        // Those before it are played too.
-        let Some(mark) = self.pending_marks.drain(..=at).next_back() else { return };
-        self.stats.marks_heard += 1;
-        let sent_after: u64 = self
-            .queue
-            .iter()
-            .map(|segment| match segment.generation.cmp(&mark.generation) {
-                std::cmp::Ordering::Less => 0,
-                std::cmp::Ordering::Equal => segment.total().saturating_sub(mark.total),
-                std::cmp::Ordering::Greater => segment.total(),
-            })
-            .sum();
-        self.anchor = Some(now);
-        self.after_anchor = sent_after;
-        for segment in &mut self.queue {
-            if segment.generation < mark.generation {
-                segment.proven = segment.sent;
-                segment.assumed = false;
-            } else if segment.generation == mark.generation {
-                segment.proven = segment.proven.max(mark.samples.min(segment.sent));
-                segment.assumed = false;
-            }
-        }
-        self.settle(now);
-    }
-
     /// News, as [`AudioSink::poll_progress`](antiphon_audio::AudioSink::poll_progress) has it.
     pub fn news(&mut self, now: Instant) -> Option<Played> {
         self.settle(now);
@@ -546,68 +479,6 @@ impl Playout {
         Send::Audio(AudioFrame::new(self.format, data.freeze()))
     }
 
-    /// The generation behind whose audio a mark is due.
-    fn unmarked(&self) -> Option<usize> {
-        if self.marks == MarkMeaning::None || self.paused {
-            return None;
-        }
-        let every = self.format.samples_in(MARK_EVERY);
-        self.queue.iter().position(|segment| {
-            let at_end = segment.finished && segment.waiting.is_empty();
-            let unmarked = segment.sent - segment.marked.min(segment.sent);
-            unmarked >= every || (at_end && unmarked > 0)
-        })
-    }
-
-    fn mark_due(&mut self, now: Instant) -> Option<Send> {
-        let index = self.unmarked()?;
-        let late_at = self.ends_at().unwrap_or(now).max(now) + MARK_LATE;
-        self.mark_number += 1;
-        let name = format!("{}-{}", self.era, self.mark_number);
-        let segment = &mut self.queue[index];
-        segment.marked = segment.sent;
-        let (generation, samples, total) = (segment.generation, segment.sent, segment.total());
-        if self.pending_marks.len() == MAX_MARKS {
-            self.pending_marks.pop_front();
-            self.stats.marks_lost += 1;
-        }
-        let mark = Mark { name: name.clone(), generation, samples, total, late_at };
-        self.pending_marks.push_back(mark);
-        self.stats.marks += 1;
-        Some(Send::Mark(name))
-    }
-
-    /// What was sent is not to be heard any more.
-    fn forget_sent(&mut self, now: Instant) {
-        self.clear_due = true;
-        self.era += 1;
-        self.pending_marks.clear();
-        // What is sent next is heard after the way to the caller.
-        self.anchor = Some(now + self.delay);
-        self.after_anchor = 0;
-        for segment in &mut self.queue {
-            segment.marked = segment.proven.min(segment.sent);
-        }
-    }
-
-    /// Audio that is heard need not be kept to be taken back.
-    fn forget_heard(&mut self, now: Instant) {
-        if !self.clears {
-            return;
-        }
-        let width = self.format.bytes_per_sample();
-        let mut unheard = self.unheard(now);
-        for segment in self.queue.iter_mut().rev() {
-            let here = unheard.min(segment.total());
-            unheard -= here;
-            let heard = segment.heard(here);
-            let gone = (heard.saturating_sub(segment.kept_from) as usize * width)
-                .min(segment.sent_audio.len());
-            let _ = segment.sent_audio.split_to(gone);
-            segment.kept_from += (gone / width) as u64;
-        }
-    }
-
     /// Draws the conclusions of the time that passed.
     fn settle(&mut self, now: Instant) {
         while let Some(mark) = self.pending_marks.front().filter(|mark| mark.late_at <= now) {
@@ -685,49 +556,6 @@ impl Playout {
             self.queue.push_back(Segment::new(generation));
         }
         self.queue.back_mut().ok_or(SinkError::Full)
-    }
-}
-
-impl Segment {
-    fn new(generation: Generation) -> Self {
-        Self {
-            generation,
-            waiting: BytesMut::new(),
-            sent_audio: BytesMut::new(),
-            kept_from: 0,
-            written: 0,
-            sent: 0,
-            padding: 0,
-            proven: 0,
-            assumed: false,
-            marked: 0,
-            finished: false,
-            starved: false,
-            rolling: false,
-        }
-    }
-
-    /// Samples sent, with the padding.
-    fn total(&self) -> u64 {
-        self.sent + self.padding
-    }
-
-    /// What was heard of it, when so many of the samples that were sent are not heard yet, the padding
-    /// among them.
-    fn heard(&self, unheard: u64) -> u64 {
-        let unheard = unheard.saturating_sub(self.padding);
-        self.sent.saturating_sub(unheard).max(self.proven).min(self.written)
-    }
-
-    /// The last `samples` that were sent are to be sent again.
-    fn take_back(&mut self, samples: u64, width: usize) {
-        let bytes = (samples as usize * width).min(self.sent_audio.len());
-        let mut back = self.sent_audio.split_off(self.sent_audio.len() - bytes);
-        back.extend_from_slice(&self.waiting);
-        self.waiting = back;
-        self.sent -= (bytes / width) as u64;
-        self.padding = 0;
-        self.marked = self.marked.min(self.sent);
     }
 }
 

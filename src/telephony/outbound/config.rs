@@ -1,12 +1,12 @@
 //! What a configuration says of calls that are made.
 
-use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, ops::Range, path::PathBuf, time::Duration};
 
 use serde::Deserialize;
 use toml::Spanned;
 
 use crate::{
-    policy::AmountField,
+    policy::{AmountField, Draw},
     telephony::{
         config::{ConfigError, Reader},
         dialect::Carrier,
@@ -14,6 +14,8 @@ use crate::{
     },
 };
 
+/// Within this time the limits of a day count.
+const DAY: Duration = Duration::from_secs(86_400);
 /// Decimals of prices.
 const DECIMALS: u8 = 4;
 
@@ -80,6 +82,23 @@ impl OutboundConfig {
         let fitting = self.prices.iter().filter(|(prefix, _)| to.starts_with(prefix.as_str()));
         fitting.max_by_key(|(prefix, _)| prefix.len()).map(|(_, price)| *price)
     }
+
+    /// What a call takes from the limits of a day: itself, and so much money.
+    pub(super) fn draw(&self, amount: u64) -> Draw {
+        Draw {
+            limit: "outbound".into(),
+            key: "outbound calls".into(),
+            window: DAY,
+            amount,
+            max_calls: self.calls_per_day,
+            max_amount: self.spend_per_day,
+        }
+    }
+
+    /// Whether the carrier tells how long a call was: only by money that matters.
+    pub(super) fn tells_length(&self) -> bool {
+        self.carrier == Carrier::Twilio && self.spend_per_day.is_some()
+    }
 }
 
 #[derive(Deserialize)]
@@ -91,8 +110,7 @@ pub(in crate::telephony) struct RawOutbound {
     connection_id: Option<String>,
     ring_seconds: Option<Spanned<u64>>,
     max_length_seconds: Option<Spanned<u64>>,
-    #[serde(default)]
-    detect: Detect,
+    detect: Option<Spanned<Detect>>,
     on_machine: Option<Spanned<String>>,
     message: Option<String>,
     calls_per_day: Option<u64>,
@@ -103,6 +121,13 @@ pub(in crate::telephony) struct RawOutbound {
 }
 
 impl RawOutbound {
+    /// Where it says that Telnyx is to find out who answers, if it does.
+    pub(in crate::telephony) fn detects_by_telnyx(&self) -> Option<Range<usize>> {
+        let detect = self.detect.as_ref().filter(|detect| *detect.get_ref() == Detect::Carrier);
+        let telnyx = self.carrier.get_ref().parse() == Ok(Carrier::Telnyx);
+        detect.filter(|_| telnyx).map(Spanned::span)
+    }
+
     pub(in crate::telephony) fn read(
         self,
         reader: &Reader<'_>,
@@ -170,7 +195,7 @@ impl RawOutbound {
             connection_id: self.connection_id,
             rings: seconds(&self.ring_seconds, 30, 600)?,
             max_length: seconds(&self.max_length_seconds, 600, 14_400)?,
-            detect: self.detect,
+            detect: self.detect.map(Spanned::into_inner).unwrap_or_default(),
             on_machine,
             calls_per_day: self.calls_per_day,
             spend_per_day,

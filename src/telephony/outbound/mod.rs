@@ -2,8 +2,9 @@
 //! within limits that outlive the process.
 //!
 //! What a call may cost at most (the price of a minute, for as long as the carrier lets it last) is taken
-//! from the limits before the carrier is asked, and given back only where it refused. The call's stream
-//! comes to the bridge as any other does, with a token that was made for it.
+//! from the limits before the carrier is asked, and given back only where it refused; once the carrier tells
+//! how long the call was, what it has cost stays ([`Bridge::ledger`](super::Bridge::ledger)). The call's
+//! stream comes to the bridge as any other does, with a token that was made for it.
 //!
 //! Sources: Twilio, "Call resource" (create) and "Answering Machine Detection"; Telnyx, Call Control
 //! command "Dial".
@@ -22,10 +23,10 @@ use super::{
     config::{BridgeConfig, Verify},
     dialect::Carrier,
     numbers::is_allowed,
-    rest::{Account, Accounts, ApiRequest, StreamOrder, command_of, form, refused},
+    rest::{Account, Accounts, ApiRequest, StreamOrder, command_name, command_of, form, refused},
     token::{Claims, TokenError, Tokens},
 };
-use crate::policy::{Draw, LimitStore, Reserved};
+use crate::policy::{Draw, LimitError, LimitStore, ReservationId, Reserved};
 
 pub(in crate::telephony) use self::config::RawOutbound;
 pub use self::config::{Detect, OnMachine, OutboundConfig};
@@ -33,11 +34,11 @@ pub use self::config::{Detect, OnMachine, OutboundConfig};
 /// What a call that was made passes along, so that the bridge knows it for one.
 pub(super) const DIRECTION: &str = "direction";
 /// Its value there.
-pub(super) const OUTBOUND: &str = "outbound";
+const OUTBOUND: &str = "outbound";
 /// A token is good while it rings, and so long beyond, in seconds.
 const SLACK: u64 = 60;
-/// Within this time the limits of a day count, in seconds.
-const DAY: u64 = 86_400;
+/// The parameter of the carrier's report by which it carries what was taken for the call.
+pub(super) const STATE: &str = "made";
 
 /// Makes calls.
 pub struct Outbound {
@@ -154,8 +155,8 @@ impl Outbound {
     ///
     /// # Errors
     ///
-    /// Why it was not made. After [`ControlError::TimedOut`] nobody knows whether it was: what it may
-    /// cost stays taken.
+    /// Why it was not made. After [`ControlError::TimedOut`] and [`ControlError::Unknown`] nobody knows
+    /// whether it was: what it may cost stays taken.
     pub async fn dial(&self, order: &DialOrder) -> Result<String, DialError> {
         if !is_allowed(&order.to, &self.config.allow) {
             return Err(DialError::NotAllowed);
@@ -174,16 +175,25 @@ impl Outbound {
             }
             _ => None,
         };
-        let dialled = self.ask(order).await;
+        let dialled = self.ask(order, reservation).await;
         if let (Some(limits), Some(reservation)) = (&self.limits, reservation) {
             let limits = limits.clone();
-            let unmade = matches!(&dialled, Err(error)
-                if *error != DialError::Carrier(ControlError::TimedOut));
-            blocking(move || match unmade {
-                true => limits.give_back(reservation),
-                false => limits.settle(reservation),
-            })
-            .await?;
+            let unknown = |error: &DialError| {
+                let DialError::Carrier(error) = error else { return false };
+                matches!(error, ControlError::TimedOut | ControlError::Unknown(_))
+            };
+            let made = dialled.as_ref().err().is_none_or(unknown);
+            let told = self.config.tells_length();
+            let noted = blocking(move || match made {
+                // It is settled at its end, by what it has cost.
+                true if told => Ok(()),
+                true => limits.settle(reservation),
+                false => limits.give_back(reservation),
+            });
+            // What is not noted stays taken. The call stands, and its name is told all the same.
+            if let Err(error) = noted.await {
+                tracing::error!(%error, made, "the ledger of calls");
+            }
         }
         dialled
     }
@@ -199,17 +209,14 @@ impl Outbound {
         if self.config.calls_per_day.is_none() && self.config.spend_per_day.is_none() {
             return Ok(Vec::new());
         }
-        Ok(vec![Draw {
-            limit: "outbound".into(),
-            key: "outbound calls".into(),
-            window: std::time::Duration::from_secs(DAY),
-            amount,
-            max_calls: self.config.calls_per_day,
-            max_amount: self.config.spend_per_day,
-        }])
+        Ok(vec![self.config.draw(amount)])
     }
 
-    async fn ask(&self, order: &DialOrder) -> Result<String, DialError> {
+    async fn ask(
+        &self,
+        order: &DialOrder,
+        reservation: Option<ReservationId>,
+    ) -> Result<String, DialError> {
         let account = self.accounts.account(self.config.carrier)?;
         let token = match (&self.tokens, &self.secret) {
             (_, Some(secret)) => Some(secret.clone()),
@@ -221,7 +228,8 @@ impl Outbound {
             }
             (None, None) => None,
         };
-        let request = self.request(account, &order.to, token);
+        let state = Made(reservation).to_string();
+        let request = self.request(account, &order.to, token, &state, &command_name()?);
         let (status, body) = self.accounts.ask(&request).await?;
         if !(200..300).contains(&status) {
             return Err(refused(status, account.code(&body)).into());
@@ -232,11 +240,18 @@ impl Outbound {
             Account::Telnyx { .. } => &body["data"]["call_control_id"],
         };
         let id = id.as_str().map(str::to_owned);
-        Ok(id.ok_or_else(|| ControlError::Refused("an answer without the call's name".into()))?)
+        Ok(id.ok_or_else(|| ControlError::Unknown("an answer without the call's name".into()))?)
     }
 
     /// The request that makes the call.
-    fn request(&self, account: &Account, to: &str, token: Option<String>) -> ApiRequest {
+    fn request(
+        &self,
+        account: &Account,
+        to: &str,
+        token: Option<String>,
+        state: &str,
+        command: &str,
+    ) -> ApiRequest {
         let config = &self.config;
         let at = |rest: &str| format!("{}/telephony/{}/{rest}", self.origin, config.carrier);
         match account {
@@ -251,7 +266,7 @@ impl Outbound {
                 ];
                 let all: Vec<_> = all.into_iter().filter(|(_, value)| !value.is_empty()).collect();
                 let twiml = answer::connect_stream(&self.stream.url, &all, &[]);
-                let (status, machine) = (at("status"), at("machine"));
+                let (status, machine) = (at(&format!("status?{STATE}={state}")), at("machine"));
                 let mut fields = vec![
                     ("To", to),
                     ("From", &*config.from),
@@ -278,12 +293,13 @@ impl Outbound {
             Account::Telnyx { base, key } => {
                 let stream = StreamOrder { token, ..self.stream.clone() };
                 let mut body = stream.fields();
+                body["command_id"] = json!(command);
                 body["connection_id"] = json!(config.connection_id);
                 body["to"] = json!(to);
                 body["from"] = json!(config.from);
                 body["timeout_secs"] = json!(config.rings.as_secs());
                 body["time_limit_secs"] = json!(config.max_length.as_secs());
-                body["client_state"] = json!(base64_simd::STANDARD.encode_to_string(OUTBOUND));
+                body["client_state"] = json!(base64_simd::STANDARD.encode_to_string(state));
                 body["webhook_url"] = json!(at("events"));
                 if config.detect == Detect::Carrier {
                     body["answering_machine_detection"] = json!("greeting_end");
@@ -302,11 +318,53 @@ impl fmt::Debug for Outbound {
 
 /// Limits are in a file.
 async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, crate::policy::LimitError> + Send + 'static,
+    work: impl FnOnce() -> Result<T, LimitError> + Send + 'static,
 ) -> Result<T, DialError> {
     let done = tokio::task::spawn_blocking(work).await;
     done.map_err(|error| DialError::Ledger(error.to_string()))?
         .map_err(|error| DialError::Ledger(error.to_string()))
+}
+
+/// What a call that was made carries with it, through the carrier: what was taken for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Made(pub(super) Option<ReservationId>);
+
+impl Made {
+    /// Reads it; `None`: the call was not made by us.
+    pub(super) fn read(state: &str) -> Option<Self> {
+        let rest = state.strip_prefix(OUTBOUND)?;
+        match rest.strip_prefix('-') {
+            Some(number) => Some(Self(Some(ReservationId(number.parse().ok()?)))),
+            None => rest.is_empty().then_some(Self(None)),
+        }
+    }
+
+    /// A call has ended after so many seconds: what it has cost is used, and the rest free again.
+    pub(super) fn settle(
+        self,
+        limits: &dyn LimitStore,
+        config: &OutboundConfig,
+        to: &str,
+        seconds: u64,
+    ) -> Result<(), LimitError> {
+        let (Some(reservation), Some(price)) = (self.0, config.price(to)) else { return Ok(()) };
+        // First the one, then the other: at no time is less taken than was used.
+        let mut used = config.draw(price.saturating_mul(seconds.div_ceil(60)));
+        (used.max_calls, used.max_amount) = (None, None);
+        if let Reserved::Yes(used) = limits.reserve(Timestamp::now(), &[used])? {
+            limits.settle(used)?;
+        }
+        limits.give_back(reservation)
+    }
+}
+
+impl fmt::Display for Made {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(ReservationId(number)) => write!(f, "{OUTBOUND}-{number}"),
+            None => f.write_str(OUTBOUND),
+        }
+    }
 }
 
 /// Whether a call is one that was made, by what its stream passes along.
@@ -314,8 +372,24 @@ pub(super) fn is_outbound(carrier: Carrier, parameter: impl Fn(&str) -> Option<S
     match carrier {
         Carrier::Telnyx => parameter("client_state").is_some_and(|state| {
             let state = base64_simd::STANDARD.decode_to_vec(state).unwrap_or_default();
-            state == OUTBOUND.as_bytes()
+            String::from_utf8(state).is_ok_and(|state| Made::read(&state).is_some())
         }),
         _ => parameter(DIRECTION).is_some_and(|value| value == OUTBOUND),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_call_carries_comes_back_as_it_was() {
+        for made in [Made(None), Made(Some(ReservationId(7))), Made(Some(ReservationId(u64::MAX)))]
+        {
+            assert_eq!(Made::read(&made.to_string()), Some(made));
+        }
+        for other in ["", "handed:v3:x", "outbound-", "outbound-x", "outbounds", "outbound7"] {
+            assert_eq!(Made::read(other), None, "{other}");
+        }
     }
 }

@@ -7,7 +7,7 @@
 #
 # ROOT is where Asterisk is installed, by debootstrap from the mirror that this machine's apt uses; it is
 # kept, and used again. Needs debootstrap and sip-tester. Everything is on 127.0.0.1. The last line is
-# "2 of 2": one call through AudioSocket, one through chan_websocket.
+# "2 of 2": one call through AudioSocket, one through chan_websocket. asterisk.txt is what it printed last.
 set -eu
 
 BRIDGE=$(realpath "$1")
@@ -152,9 +152,10 @@ PIDS="$PIDS $!"
 
 asterisk() { chroot "$ROOT" asterisk -C /etc/antiphon/asterisk.conf -rx "$1"; }
 tries=0
-until asterisk 'pjsip show transports' 2>/dev/null | grep -q 5070; do
+until grep -q 'answering AudioSocket' "$WORK/bridge.log" \
+    && asterisk 'pjsip show transports' 2>/dev/null | grep -q 5070; do
     tries=$((tries + 1))
-    [ $tries -lt 60 ] || { cat "$WORK/asterisk.log"; exit 1; }
+    [ $tries -lt 60 ] || { cat "$WORK/bridge.log" "$WORK/asterisk.log"; exit 1; }
     sleep 1
 done
 
@@ -183,6 +184,8 @@ assert call["playout"]["sent"] > 8000 * 3, "the greeting was sent"
 assert call["heard_ms"] > 2000, "and heard, until the caller spoke"
 '; then good=$((good + 1)); fi
 done
-grep -h 'ERROR\|WARNING' "$WORK/asterisk.log" "$ROOT/tmp/ast/log/messages" 2>/dev/null | tail -n 10 || true
+# What Asterisk has to say of the calls.
+grep -hE '(ERROR|WARNING)\[[0-9]+\]\[C-' "$WORK/asterisk.log" "$ROOT/tmp/ast/log/messages" 2>/dev/null \
+    | tail -n 10 || true
 echo "$good of 2"
 [ $good -eq 2 ]

@@ -61,9 +61,27 @@ class Line:
         self.close_code = None
         self.timestamp = 0
         self.chunk = 0
+        self.lateness = 0.0
 
     def now(self):
         return time.monotonic() - self.began
+
+    def played(self):
+        """Until when the caller has heard something, be it silence."""
+        return self._length / RATE
+
+    def between(self, start, end):
+        """What was heard from one moment to another."""
+        return self.heard[max(0, int(start * RATE)) : max(0, int(end * RATE))].copy()
+
+    def unplayed(self):
+        """Samples that came and were not heard."""
+        return sum(len(item) for item in self.queue if not isinstance(item, str))
+
+    def unproven(self):
+        """Seconds of audio that the bridge cannot know to be unheard when it hangs up: none, where marks
+        come back."""
+        return 0.0
 
     @property
     def heard(self):
@@ -85,7 +103,9 @@ class Line:
     async def play(self):
         """Plays the queue at its rate, silence where it is empty, and answers marks as they are reached."""
         while True:
+            slept = self.now()
             await asyncio.sleep(0.02)
+            self.lateness = max(self.lateness, self.now() - slept - 0.02)
             until = int(self.now() * RATE)
             while self._length < until:
                 while self.queue and isinstance(self.queue[0], str):
@@ -381,6 +401,10 @@ class AudioSocket(Line):
 
     async def answer_mark(self, name):
         raise AssertionError("there are no marks")
+
+    def unproven(self):
+        # The bridge goes by the clock: what a real line is late, and what this program was.
+        return 0.3 + self.lateness
 
     async def listen(self):
         try:

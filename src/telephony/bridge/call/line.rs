@@ -42,6 +42,8 @@ pub(super) struct Line {
     /// To the carrier, one after another.
     pub(super) requests: VecDeque<BoxFuture<'static, Outcome>>,
     transfer: Option<Transfer>,
+    /// The carrier is asked to press keys, by which the stream ends and comes back.
+    pressing: bool,
     /// The call has no stream, and ends so at this time.
     away: Option<(Instant, CallEnd)>,
     /// The caller hears nothing until then, and is not heard.
@@ -79,6 +81,7 @@ impl Line {
             news,
             requests: VecDeque::new(),
             transfer: None,
+            pressing: false,
             away: None,
             held_until: None,
             muted: false,
@@ -127,6 +130,11 @@ impl Conversation<'_> {
             ControlBy::Rest if self.line.requests.len() < MAX_REQUESTS => {
                 let (office, digits) = (self.office.clone(), digits.to_owned());
                 let (carrier, start) = (self.call.carrier, self.call.start.clone());
+                if carrier != Carrier::Telnyx {
+                    // The stream may end, and come back, before the carrier has answered.
+                    self.line.pressing = true;
+                    self.office.set_line(&self.key(), Where::Away);
+                }
                 self.line.requests.push_back(Box::pin(async move {
                     if done.is_closed() {
                         return Outcome::Told { returns: false };
@@ -254,11 +262,19 @@ impl Conversation<'_> {
     /// The carrier has answered a request.
     pub(super) fn answered(&mut self, outcome: Outcome, now: Instant) -> Option<CallEnd> {
         match outcome {
-            Outcome::Told { returns: false } => None,
-            Outcome::Told { returns: true } => {
-                // The stream ends now, and comes back once the keys were pressed.
-                self.office.set_line(&self.key(), Where::Away);
-                self.line.away.get_or_insert((now + AWAITED, CallEnd::CallerHungUp));
+            Outcome::Told { returns } => {
+                let pressing = std::mem::take(&mut self.line.pressing);
+                match (&mut self.line.away, pressing, returns) {
+                    // It has come back by now, or it never was to end.
+                    (_, false, _) => {}
+                    // The stream ends now, and comes back once the keys were pressed.
+                    (away, true, true) => {
+                        away.get_or_insert((now + AWAITED, CallEnd::CallerHungUp));
+                    }
+                    // They were not pressed: nobody has told the stream to end.
+                    (None, true, false) => self.office.set_line(&self.key(), Where::Here),
+                    (Some((until, _)), true, false) => *until = (*until).min(now + RETURN),
+                }
                 None
             }
             Outcome::Transfer(Ok(HandedOn::Gone)) => {
@@ -345,6 +361,10 @@ impl Conversation<'_> {
         self.intake = Intake::new(start.input, &self.able);
         self.media_at = now;
         self.line.away = None;
+        self.line.pressing = false;
+        self.voice.set_open(true);
+        self.out.clear();
+        self.stalled_since = None;
         self.office.set_line(&self.key(), Where::Here);
         if self.line.is_handed_on() {
             let why = start.parameters.get("transfer").cloned();
@@ -379,7 +399,7 @@ impl Conversation<'_> {
         let returns = match &self.line.away {
             // Keys are being pressed: the stream's end was told before.
             Some(_) => lost || over,
-            None if by_transfer => lost || over,
+            None if by_transfer || self.line.pressing => lost || over,
             // Asterisk does not open an AudioSocket again.
             None => lost && self.call.carrier != Carrier::AudioSocket && self.ending.is_none(),
         };
@@ -388,7 +408,8 @@ impl Conversation<'_> {
         }
         *link = Link::Gone;
         if self.line.away.is_none() {
-            self.line.away = Some((now + RETURN, end));
+            let within = if self.line.pressing { AWAITED } else { RETURN };
+            self.line.away = Some((now + within, end));
             if !handed_on {
                 self.office.set_line(&self.key(), Where::Away);
             }
@@ -413,7 +434,7 @@ impl Conversation<'_> {
         self.voice.hold(held, now);
     }
 
-    fn key(&self) -> (Carrier, String) {
+    pub(super) fn key(&self) -> (Carrier, String) {
         (self.call.carrier, self.call.start.call_id.clone())
     }
 }

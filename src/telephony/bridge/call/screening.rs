@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use antiphon_audio::{AudioFormat, AudioFrame};
 
-use super::{CallEnd, Conversation, ENDING, Ending, LONGEST_ENDING};
+use super::{CallEnd, Conversation, ending::Ending};
 use crate::{
     session::SayOptions,
     telephony::{
@@ -16,10 +16,14 @@ use crate::{
 
 /// Whoever has not been told from a person within this time is one.
 const UNDECIDED: Duration = Duration::from_secs(8);
+/// A carrier's own detection has told by then: Twilio's gives up after 30 s, and says so.
+const TELLS: Duration = Duration::from_secs(35);
 /// A machine's greeting is over by then.
 const GREETING: Duration = Duration::from_secs(60);
 /// A message begins within this time.
 const BEGINS: Duration = Duration::from_secs(15);
+/// What a model without a greeting is told: it has not heard who answered.
+const ANSWERED: &str = "(Somebody has answered the call. Speak first.)";
 /// What a model is told that is to speak with a machine.
 const TOLD: &str = "(A machine has answered the call: voicemail or a menu. Its greeting is over.)";
 
@@ -34,8 +38,7 @@ pub(super) struct Screening {
 impl Screening {
     pub(super) fn new(detect: Detect, format: AudioFormat, now: Instant) -> Self {
         let ear = (detect == Detect::Listen).then(|| AnsweringEar::new(format));
-        // A carrier that waits for the end of a message tells late.
-        let until = now + if ear.is_some() { UNDECIDED } else { GREETING };
+        let until = now + if ear.is_some() { UNDECIDED } else { TELLS };
         Self { ear, until, machine: None }
     }
 }
@@ -46,6 +49,8 @@ impl Conversation<'_> {
         if let Some(detect) = self.office.detects(&self.call.start, self.call.carrier) {
             self.screening = Some(Screening::new(detect, self.call.start.input, now));
             self.settle_voice(now);
+            let told = self.office.told_early(&self.key());
+            self.told_early = told.filter(|_| detect == Detect::Carrier);
         }
     }
 
@@ -59,6 +64,12 @@ impl Conversation<'_> {
     }
 
     pub(super) fn step_screening(&mut self, now: Instant) -> Result<Option<Instant>, CallEnd> {
+        // The agent is asked once there is a session that can speak.
+        if self.running
+            && let Some((who, waits)) = self.told_early.take()
+        {
+            self.answered_by(who, waits, now)?;
+        }
         match self.greeted.take() {
             Some(Greeted::Person) => self.answered_by(AnsweredBy::Person, false, now)?,
             Some(Greeted::Machine) => self.answered_by(AnsweredBy::Machine, false, now)?,
@@ -71,6 +82,8 @@ impl Conversation<'_> {
         }
         match screening.machine {
             Some(_) => self.answered_by(AnsweredBy::Machine, true, now)?,
+            // Once there is a session.
+            None if !self.running => return Ok(None),
             None => self.answered_by(AnsweredBy::Unknown, false, now)?,
         }
         Ok(self.screening.as_ref().map(|screening| screening.until))
@@ -84,14 +97,22 @@ impl Conversation<'_> {
         now: Instant,
     ) -> Result<(), CallEnd> {
         let Some(screening) = &mut self.screening else { return Ok(()) };
+        if !self.running && matches!(who, AnsweredBy::Person | AnsweredBy::Unknown) {
+            // There is nobody yet who could speak with a person.
+            self.told_early = Some((who, waits));
+            return Ok(());
+        }
         if screening.machine.is_none() {
             self.record.answered_by = Some(who);
             let wished = self.office.agent().answered_by(&self.call, who);
             if !matches!(who, AnsweredBy::Machine | AnsweredBy::Fax) {
                 self.screening = None;
                 self.settle_voice(now);
-                if self.running {
-                    self.greet();
+                let silent = self.greeting.is_none();
+                self.greet();
+                if silent {
+                    // Whoever has answered has said so already, and was not heard.
+                    let _ = self.session.send_text(ANSWERED);
                 }
                 return Ok(());
             }
@@ -118,10 +139,7 @@ impl Conversation<'_> {
                 if self.session.say_with(message.as_str(), options).is_err() {
                     return Err(CallEnd::Machine);
                 }
-                let quiet_since = Some(now + BEGINS);
-                let until = now + ENDING + BEGINS;
-                let last = now + LONGEST_ENDING;
-                self.ending = Some(Ending { until, last, quiet_since });
+                self.ending = Some(Ending::new(Some(BEGINS), now));
             }
             _ => {
                 let _ = self.session.send_text(TOLD);

@@ -1,6 +1,9 @@
 //! What carriers ask and tell by HTTP, beside their streams. Whoever asks shows first that he may.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use antiphon_audio::AudioFormat;
 use antiphon_live::acceptor::{Answer as HttpAnswer, Request};
@@ -11,12 +14,12 @@ use super::{Draining, Office, lock, shown, unix};
 use crate::telephony::{
     answer,
     bridge::{
-        AnsweredBy, CallEnd, CallRecord,
+        AnsweredBy, CallEnd, CallRecord, ControlError,
         news::{Line, News},
     },
     config::{CarrierConfig, Verify},
     dialect::Carrier,
-    outbound::OUTBOUND,
+    outbound::{Made, STATE},
     rest::StreamOrder,
     signature::{Signed, same_secret},
     token::{Claims, Tokens},
@@ -24,6 +27,10 @@ use crate::telephony::{
 
 /// What the other leg of a call that is handed on carries in its `client_state`, before the call's name.
 const HANDED: &str = "handed:";
+
+/// Telnyx is asked to answer a call after each of these, until it has.
+const ANSWERING: [Duration; 3] =
+    [Duration::ZERO, Duration::from_millis(500), Duration::from_secs(2)];
 
 impl Office {
     /// Requests beside streams and answers.
@@ -137,10 +144,10 @@ impl Office {
         Ok(answer::connect_stream(&wss, &all, &attributes))
     }
 
-    /// `to`: the number that is called, where it is known; its calls may be a tenant's.
+    /// `to`: the number that is called, where it is known; its calls may be a tenant's, or an agent's.
     fn token(&self, call: Option<String>, to: &str) -> Result<Option<String>, HttpAnswer> {
         let Some(tokens) = &self.tokens else { return Ok(None) };
-        let claims = Claims { call, tenant: self.config.tenant_of(to), ..Claims::default() };
+        let claims = Claims { call, ..self.config.claims_of(to) };
         match lock(tokens).mint(claims, unix(), Tokens::LIFETIME) {
             Ok(token) => Ok(Some(token)),
             Err(error) => {
@@ -206,7 +213,7 @@ impl Office {
             _ => AnsweredBy::Unknown,
         };
         let waits = by.starts_with("machine_end");
-        self.tell(&(carrier, field("CallSid")), News::AnsweredBy { who, waits });
+        self.tell_answered_by(&(carrier, field("CallSid")), who, waits);
         HttpAnswer::http(204, "")
     }
 
@@ -215,18 +222,39 @@ impl Office {
         if let Err(refused) = self.signed(carrier, config, request) {
             return refused;
         }
+        let made = request.parameter(STATE).and_then(|state| Made::read(&state));
         let field = |name: &str| field(request, name).unwrap_or_default();
         let why = field("CallStatus");
+        if let Some(made) = made
+            && matches!(&*why, "completed" | "busy" | "no-answer" | "failed" | "canceled")
+            && lock(&self.announced).is_new(&format!("status {}", field("CallSid")), unix())
+        {
+            // Nothing was talked where no length is told.
+            self.settle(made, field("To"), field("CallDuration").parse().unwrap_or(0));
+        }
         if matches!(&*why, "busy" | "no-answer" | "failed" | "canceled") {
             self.not_reached(carrier, &field("CallSid"), &field("From"), &field("To"), why);
         }
         HttpAnswer::http(204, "")
     }
 
+    /// Sets what was taken for a call that was made to what it has cost.
+    fn settle(&self, made: Made, to: String, seconds: u64) {
+        let (Some(ledger), Some(config)) = (self.ledger.clone(), self.config.outbound.clone())
+        else {
+            return;
+        };
+        tokio::task::spawn_blocking(move || {
+            if let Err(error) = made.settle(&*ledger, &config, &to, seconds) {
+                tracing::error!(%error, "the ledger of calls");
+            }
+        });
+    }
+
     fn not_reached(&self, carrier: Carrier, call: &str, from: &str, to: &str, why: String) {
         let mut record = CallRecord::new(carrier);
         record.named(call, Some(from), Some(to));
-        record.ended(CallEnd::NotReached { why }, std::time::Duration::ZERO);
+        record.ended(CallEnd::NotReached { why }, Duration::ZERO);
         self.record(record);
     }
 
@@ -240,7 +268,7 @@ impl Office {
                     return self.forbidden(carrier, "a wrong secret");
                 }
             }
-            None if self.config.listen.ip().is_loopback() => {}
+            None if !self.config.is_open() => {}
             None => return self.forbidden(carrier, "`next` needs `secret_env`"),
         }
         let parameter = |name: &str| request.parameter(name).map(|value| value.into_owned());
@@ -312,8 +340,8 @@ impl Office {
                 if let Some(call) = &handed {
                     self.tell(call, News::Dialled(Err(why)));
                 } else if !self.tell(&key, News::Over)
-                    && state == OUTBOUND
-                    && matches!(&*why, "user_busy" | "timeout" | "call_rejected" | "not_found")
+                    && Made::read(&state).is_some()
+                    && !lock(&self.announced).has_ended(&key, unix())
                 {
                     let Payload { from, to, .. } = &data.payload;
                     let (from, to) = (from.as_deref(), to.as_deref());
@@ -327,11 +355,10 @@ impl Office {
                     Some("machine") => AnsweredBy::Machine,
                     _ => AnsweredBy::Unknown,
                 };
-                self.tell(&key, News::AnsweredBy { who, waits: false });
+                self.tell_answered_by(&key, who, false);
             }
             "call.machine.greeting.ended" => {
-                let who = AnsweredBy::Machine;
-                self.tell(&key, News::AnsweredBy { who, waits: true });
+                self.tell_answered_by(&key, AnsweredBy::Machine, true);
             }
             _ => {}
         }
@@ -357,12 +384,18 @@ impl Office {
         }
         let order = StreamOrder::new(url, token, config.options.telnyx.output);
         tokio::spawn(async move {
-            let result = match busy {
-                true => carriers.reject(Carrier::Telnyx, &call).await,
-                false => carriers.answer(Carrier::Telnyx, &call, &order).await,
-            };
-            if let Err(error) = result {
+            // It rings meanwhile.
+            for pause in ANSWERING {
+                tokio::time::sleep(pause).await;
+                let result = match busy {
+                    true => carriers.reject(Carrier::Telnyx, &call).await,
+                    false => carriers.answer(Carrier::Telnyx, &call, &order).await,
+                };
+                let Err(error) = result else { return };
                 tracing::warn!(%error, "a call at Telnyx was not answered");
+                if !matches!(error, ControlError::TimedOut | ControlError::Unknown(_)) {
+                    return;
+                }
             }
         });
     }
