@@ -13,7 +13,7 @@ use antiphon::{
     agent::{RegistryError, ToolRegistry},
     audio::AudioFormat,
     live::{LiveConfig, LiveProvider},
-    policy::{LimitStore, PolicyFile, PolicyHost, SqliteLimits},
+    policy::{LimitStore, PolicyFile, PolicyHost, SqliteLimits, guards::GuardFile},
     providers::{gemini::Gemini, openai::OpenAi},
     session::AgentSession,
     telephony::{
@@ -206,12 +206,13 @@ fn check(config: &BridgeConfig, text: &str) -> Result<(), Failure> {
         let why = || placed(text, "models", &format!("{name} is no folder"));
         tell("models", if there { Ok(name.clone()) } else { Err(why()) });
     }
-    for (what, path) in [("tools", &agent.tools), ("policy", &agent.policy)] {
+    let files = [("tools", &agent.tools), ("policy", &agent.policy), ("guards", &agent.guards)];
+    for (what, path) in files {
         let Some(path) = path else { continue };
-        let result = if what == "tools" {
-            load_tools(path).map(drop).map_err(|error| error.to_string())
-        } else {
-            PolicyFile::load(path).map(drop).map_err(|error| error.to_string())
+        let result = match what {
+            "tools" => load_tools(path).map(drop).map_err(|error| error.to_string()),
+            "policy" => PolicyFile::load(path).map(drop).map_err(|error| error.to_string()),
+            _ => GuardFile::load(path).map(drop).map_err(|error| error.to_string()),
         };
         let result = result.map_err(|why| placed(text, what, &why));
         tell(what, result.map(|()| path.display().to_string()));
@@ -247,6 +248,7 @@ struct Agent {
     key: Option<String>,
     tools: Option<ToolFile>,
     policy: PolicyHost,
+    guards: Option<GuardFile>,
 }
 
 impl Agent {
@@ -277,7 +279,9 @@ impl Agent {
         let definitions = definitions(&config, tools.as_ref())?;
         let policy = policy.for_tools(&definitions).map_err(Failure::usage)?;
         let policy = toolbox::host(&policy, "the bridge's policy", &books)?;
-        Ok(Self { config, provider, key, tools, policy })
+        let guards =
+            config.guards.as_deref().map(GuardFile::load).transpose().map_err(Failure::usage)?;
+        Ok(Self { config, provider, key, tools, policy, guards })
     }
 
     /// The tools of one call.
@@ -327,9 +331,12 @@ impl Agent {
 #[async_trait]
 impl CallAgent for Agent {
     async fn answer(&self, call: &IncomingCall) -> Result<Answer, AnswerError> {
-        let builder = AgentSession::builder(self.provider.clone())
+        let mut builder = AgentSession::builder(self.provider.clone())
             .registry(Arc::new(self.registry(call)?))
             .authorize(self.policy.clone());
+        if let Some(guards) = &self.guards {
+            builder = guards.apply(builder);
+        }
         Ok(Answer::new(builder, self.live(call)).configured(&self.config))
     }
 }

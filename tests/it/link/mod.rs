@@ -16,6 +16,7 @@ mod left;
 #[cfg(feature = "openai")]
 mod openai;
 mod ordering;
+mod permissions;
 mod record;
 mod resume;
 mod stall;

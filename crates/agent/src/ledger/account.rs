@@ -439,6 +439,8 @@ pub(crate) struct Waits {
     pub(crate) speaker: Option<Arc<str>>,
     /// The caller whose memory the tool sees.
     pub(crate) memory_of: Option<Arc<str>>,
+    /// The provider runs it.
+    pub(crate) by_provider: bool,
 }
 
 impl Waits {
@@ -452,6 +454,7 @@ impl Waits {
             confirmed: self.confirmed,
             speaker: self.speaker,
             memory_of: self.memory_of,
+            by_provider: self.by_provider,
             decision: None,
         }
     }
