@@ -69,6 +69,8 @@ pub struct PolicyContext {
     pub confirmed: bool,
     /// A person approved this very call.
     pub approved: bool,
+    /// The provider runs the call itself: see [`CallContext::by_provider`].
+    pub by_provider: bool,
     /// What was used so far of each [`Limit`](super::Limit) that this call takes from, this call not
     /// counted.
     pub spent: Vec<Spent>,
@@ -105,6 +107,7 @@ impl PolicyContext {
             point: DecisionPoint::Proposed,
             confirmed: false,
             approved: false,
+            by_provider: false,
             spent: Vec::new(),
         }
     }
@@ -122,6 +125,7 @@ impl PolicyContext {
             point: cx.point(),
             confirmed: cx.confirmed,
             approved: cx.approved,
+            by_provider: cx.by_provider,
             spent: Vec::new(),
         }
     }

@@ -582,6 +582,8 @@ struct About {
     session: Arc<str>,
     call: Arc<str>,
     tool: Arc<str>,
+    /// The provider runs it.
+    by_provider: bool,
 }
 
 impl About {
@@ -590,6 +592,7 @@ impl About {
             session: cx.session_id.clone(),
             call: decision.call.id.clone(),
             tool: decision.call.name.clone(),
+            by_provider: cx.by_provider,
         }
     }
 
@@ -601,7 +604,14 @@ impl About {
             ("call", self.call.as_ref().into()),
             ("tool", self.tool.as_ref().into()),
         ];
-        entries.into_iter().map(|(name, value): (&str, Value)| (name.to_owned(), value)).collect()
+        let mut entry: JsonObject = entries
+            .into_iter()
+            .map(|(name, value): (&str, Value)| (name.to_owned(), value))
+            .collect();
+        if self.by_provider {
+            entry.insert("runs_at".to_owned(), "provider".into());
+        }
+        entry
     }
 
     /// `None`: the arguments have no exact canonical form.
@@ -709,7 +719,12 @@ impl About {
         if end.by_host {
             add("answered_by", "host".into());
         }
-        add("happened", json!(end.happened()));
+        // That it may is all that is known.
+        let happened = match end.happened() {
+            Happened::Yes if self.by_provider => Happened::Unknown,
+            happened => happened,
+        };
+        add("happened", json!(happened));
         if let Some(hash) = end.output.as_ref().and_then(canonical_hash) {
             add("output_sha256", hash.into());
         }

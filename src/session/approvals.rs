@@ -251,7 +251,11 @@ impl Desk {
             match approvals.unsettled(context, Some(&self.session_id)).await {
                 Ok(calls) => {
                     // Those of other branches are for whoever goes on with these.
-                    let ours = calls.iter().filter(|it| approvals.is_awaited(context, &it.key));
+                    // What the provider of another connection asked for, nobody can do any more.
+                    let ours = calls
+                        .iter()
+                        .filter(|it| it.approval.as_ref().is_none_or(|it| !it.by_provider))
+                        .filter(|it| approvals.is_awaited(context, &it.key));
                     for record in ours {
                         let _ = approvals.attend(context, &record.key, Some(ATTENDED)).await;
                         self.attend_to(record, None);

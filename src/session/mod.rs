@@ -144,6 +144,8 @@ impl AgentSession {
             live.instructions = Some(all.join("\n\n")).filter(|all| !all.is_empty());
         }
         self.set_barge_in(&mut live)?;
+        // What decides over tools does so over those of the provider's own, too.
+        live.tools_ask |= self.shared.policy.is_some() || self.shared.hooks.is_some();
         // Guards judge words.
         live.policies.output_transcription |= self.shared.output_guard.is_some();
         live.policies.input_transcription |= self.shared.input_guard.is_some();

@@ -188,6 +188,8 @@ pub struct AgentConfig {
     pub limits: Option<PathBuf>,
     /// A log of receipts of the policy's decisions, and of what came of them.
     pub receipts: Option<PathBuf>,
+    /// A JSON file of guards over what the agent says, and over what callers say before tools act on it.
+    pub guards: Option<PathBuf>,
     /// The folder of the offline models.
     pub models: Option<PathBuf>,
     /// What becomes of keys that no tool waits for.
@@ -217,6 +219,7 @@ impl Default for AgentConfig {
             policy: None,
             limits: None,
             receipts: None,
+            guards: None,
             models: None,
             keys: Keys::default(),
             keys_interrupt: true,

@@ -182,6 +182,12 @@ impl Rig {
         self.emit(LiveEvent::ToolCalls { reply, calls })
     }
 
+    /// In this reply the provider asks whether it may run a tool of its own.
+    pub fn asks(&self, reply: &str, id: &str, name: &str, args: &str) -> &Self {
+        let (reply, call) = (Some(ReplyId::from(reply)), request(id, name, args));
+        self.emit(LiveEvent::ToolPermission { reply, call })
+    }
+
     /// A reply that is nothing but this call.
     pub fn calls_tool(&self, reply: &str, id: &str, name: &str, args: &str) -> &Self {
         self.reply(reply).calls(reply, &[(id, name, args)]).done(reply)

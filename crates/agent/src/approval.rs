@@ -407,6 +407,15 @@ impl Approvals {
             name: record.tool.clone(),
             arguments: ToolArguments::Object(record.arguments.clone()),
         };
+        let by_provider = record.approval.as_ref().is_some_and(|approval| approval.by_provider);
+        if by_provider && !record.is_attended((self.clock)()) {
+            let text = "nobody is there any more who could do it";
+            let detail = "the session is over whose provider asked for it".to_owned();
+            let output = json!({ "error": text });
+            let ended = self.ended(Outcome::Cancelled, output, Some(detail));
+            return self.decide(&cx, &record.key, &ended, Some(self.decision(answer, true))).await;
+        }
+        context.by_provider = by_provider;
         let tools = tools.with_new_ids();
         let decision = self.decision(answer, true);
         let refused = |outcome: Outcome, output: Value, detail: String| {
@@ -469,10 +478,9 @@ impl Approvals {
         record: CallRecord,
     ) -> Result<CallRecord, ApprovalError> {
         let now = (self.clock)();
-        let attended = record.approval.as_ref().and_then(|approval| approval.attended_until);
         let over = matches!(record.state, CallState::Ended { .. }) && !record.settled;
         let within = self.within.as_ref() == Some(&record.session_id);
-        if within || !over || attended.is_some_and(|until| until > now) {
+        if within || !over || record.is_attended(now) {
             return Ok(record);
         }
         if let Err(error) = self.append_outcome(cx, &record).await {

@@ -133,6 +133,9 @@ pub struct CallContext {
     /// The call was authorised before and then waited, for a free slot or for a person; it is
     /// authorised again right before it starts.
     pub waited: bool,
+    /// The provider runs it itself, such as a tool of an MCP server that it reaches, and asks whether it may:
+    /// no other arguments can be put in the place of its own.
+    pub by_provider: bool,
     /// Who calls, what the host hands along, and, within an agent, the session and the turn.
     pub invocation: InvocationContext,
 }
@@ -148,6 +151,7 @@ impl CallContext {
             approved: false,
             approved_by: None,
             waited: false,
+            by_provider: false,
             invocation: InvocationContext::default(),
         }
     }

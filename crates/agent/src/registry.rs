@@ -104,10 +104,12 @@ pub(crate) struct Registered {
     pub(crate) read_back: Option<String>,
     pub(crate) effects: Effects,
     pub(crate) schema: Option<Schema>,
+    /// The provider runs it: there is nothing here that could.
+    pub(crate) by_provider: bool,
 }
 
 impl Registered {
-    fn new(tool: Arc<dyn Tool>) -> Result<Self, RegistryError> {
+    pub(crate) fn new(tool: Arc<dyn Tool>) -> Result<Self, RegistryError> {
         let name: Arc<str> = tool.name().into();
         if name.trim().is_empty() {
             return Err(RegistryError::NoName);
@@ -122,6 +124,7 @@ impl Registered {
             effects: tool.effects(),
             schema,
             definition,
+            by_provider: false,
             tool,
         })
     }

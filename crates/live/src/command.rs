@@ -76,6 +76,16 @@ pub enum LiveCommand {
     /// The output of one tool call. Whether and when a reply follows is the session's business:
     /// see [`crate::Capabilities::replies_after_tools`].
     ToolResponse(ToolResponse),
+    /// Say whether the provider may run a tool of its own: see [`crate::LiveEvent::ToolPermission`]. Whether
+    /// and when a reply follows is as with the output of a tool.
+    PermitTool {
+        /// The id of the call.
+        id: Arc<str>,
+        /// Whether it may.
+        permitted: bool,
+        /// Why not, for the model.
+        reason: Option<String>,
+    },
     /// Replace the instructions.
     UpdateInstructions(String),
     /// Replace the tools.
@@ -99,6 +109,7 @@ impl LiveCommand {
             Self::Truncate { .. } => "truncate",
             Self::ForgetInput { .. } => "forget_input",
             Self::ToolResponse(_) => "tool_response",
+            Self::PermitTool { .. } => "permit_tool",
             Self::UpdateInstructions(_) => "update_instructions",
             Self::UpdateTools(_) => "update_tools",
         }

@@ -57,6 +57,10 @@ pub struct LiveConfig {
     /// Tools beside those of the session's registry; calls to them are answered by the host.
     /// Default: none.
     pub tools: Vec<ToolDefinition>,
+    /// Tools that the provider runs itself, such as those of an MCP server that it reaches, ask before they
+    /// run ([`crate::LiveEvent::ToolPermission`]); a configuration by which one would not is refused. A
+    /// session with a policy or hooks sets it. Default: off.
+    pub tools_ask: bool,
     /// Steps of a conversation. `None`, the default: off.
     pub workflow: Option<WorkflowConfig>,
     /// Telling speakers apart, for providers that can. Default: off.

@@ -119,6 +119,14 @@ pub enum LiveEvent {
         /// The calls, in order.
         calls: Vec<ToolCallRequest>,
     },
+    /// The provider wants to run a tool of its own, such as one of an MCP server that it reaches itself,
+    /// and asks whether it may: [`crate::LiveCommand::PermitTool`] answers.
+    ToolPermission {
+        /// The reply that holds the call; `None` where the wire does not say.
+        reply: Option<ReplyId>,
+        /// The call: the tool's name after that of its server and `/`. Arguments are complete, not checked.
+        call: ToolCallRequest,
+    },
     /// The provider takes calls back.
     ToolCallsCancelled {
         /// Their ids.
@@ -194,6 +202,7 @@ impl LiveEvent {
             Self::OutputText { .. } => "output_text",
             Self::Audio { .. } => "audio",
             Self::ToolCalls { .. } => "tool_calls",
+            Self::ToolPermission { .. } => "tool_permission",
             Self::ToolCallsCancelled { .. } => "tool_calls_cancelled",
             Self::ToolResultAccepted { .. } => "tool_result_accepted",
             Self::ReplyDone { .. } => "reply_done",

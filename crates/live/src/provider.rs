@@ -200,6 +200,9 @@ pub struct Capabilities {
     /// Bytes of JSON text that the output of a tool may have; one with more is cut before it is sent.
     /// Default: 1 MiB, which fits into a message of each provider that is known, escaped once more.
     pub tool_output_bytes: usize,
+    /// Runs tools of its own, and asks before each: takes [`LiveCommand::PermitTool`].
+    #[serde(default)]
+    pub asks_before_tools: bool,
     /// Takes [`LiveCommand::UpdateTools`].
     pub update_tools: bool,
     /// Takes [`LiveCommand::UpdateInstructions`].
@@ -299,6 +302,7 @@ impl Capabilities {
             forget_input: false,
             tools: false,
             tool_output_bytes: 1024 * 1024,
+            asks_before_tools: false,
             update_tools: false,
             update_instructions: false,
             voice_activity: false,
@@ -363,6 +367,7 @@ impl Capabilities {
             LiveCommand::Truncate { .. } => (self.truncate, "truncate a reply"),
             LiveCommand::ForgetInput { .. } => (self.forget_input, "forget what the user said"),
             LiveCommand::ToolResponse(_) => (self.tools, "take tool outputs"),
+            LiveCommand::PermitTool { .. } => (self.asks_before_tools, "run tools of its own"),
             LiveCommand::UpdateInstructions(_) => {
                 (self.update_instructions, "change instructions in a session")
             }

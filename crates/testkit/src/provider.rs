@@ -31,6 +31,7 @@ pub fn full_capabilities() -> Capabilities {
     capabilities.interrupts = true;
     capabilities.session_answers = true;
     capabilities.non_blocking_tools = true;
+    capabilities.asks_before_tools = true;
     capabilities.input_transcripts = true;
     capabilities.resumption = true;
     capabilities.resumes_calls = true;

@@ -67,7 +67,7 @@ use crate::{
 /// | `speed` | 0.25 to 1.5 |
 /// | `max_output_tokens` | 1 to 4,096, or `inf` |
 /// | `tool_choice`, `parallel_tool_calls`, `reasoning_effort`, `include`, `prompt`, `tracing`, `truncation` | as in the protocol |
-/// | `mcp_servers` | a list of `mcp` tools, which the service runs itself. A request for approval is refused and told as an error: nobody here can be asked |
+/// | `mcp_servers` | a list of `mcp` tools, which the service runs itself. Where it asks for an approval, policy and hooks decide as over other calls, of a tool named `label/tool`; a session that has any makes it ask before each, and does not start with a server that would not |
 ///
 /// What a dialect has no word for is not sent, since some servers refuse a whole session for it; it is
 /// listed among the capabilities' `unsupported_options`.

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::{PersonalData, PersonalKind, Phrases};
 use crate::{
     json_file::{FileError, JsonFile, UniqueKeys},
-    session::{Guard, InputGuard, OutputGuard, WithoutTranscript},
+    session::{Guard, InputGuard, OutputGuard, SessionBuilder, WithoutTranscript},
 };
 
 /// Guards over the agent's and the user's words, from a JSON file:
@@ -95,6 +95,17 @@ impl GuardFile {
     /// Whatever is wrong with the text, with its line.
     pub fn parse(name: &str, text: &str) -> Result<Self, FileError> {
         Self::from_json(&JsonFile::new(name, text))
+    }
+
+    /// The session with these guards.
+    pub fn apply(&self, mut session: SessionBuilder) -> SessionBuilder {
+        if let Some(guard) = &self.output {
+            session = session.output_guard(guard.clone());
+        }
+        if let Some(guard) = &self.input {
+            session = session.input_guard(guard.clone());
+        }
+        session
     }
 
     fn from_json(file: &JsonFile) -> Result<Self, FileError> {

@@ -1,9 +1,10 @@
 //! What an entry says of arguments.
 
-use antiphon_agent::ledger::canonical_hash;
+use antiphon_agent::ledger::canonical_object;
 use antiphon_types::JsonObject;
 use serde_json::{Value, json};
 
+use super::text_hash;
 use crate::policy::{PolicyError, pattern::ToolPattern};
 
 /// Arguments whose canonical form has more bytes are left out of an entry; their hash is not.
@@ -129,7 +130,7 @@ impl Argument {
         if !args.values().all(is_exact) {
             return None;
         }
-        let sha256 = canonical_hash(args)?;
+        let sha256 = hash_of(args)?;
         let mut hidden = Hidden::of(tool, redactions);
         if broken && hidden.applies {
             return Some(Self { sha256, shown: None, redacted: vec![String::new()], hidden });
@@ -185,7 +186,12 @@ fn texts(value: &Value, found: &mut Vec<String>) {
 /// Whether `args` are the arguments of a decision: its entry has their hash.
 pub fn proves(entry: &JsonObject, args: &JsonObject) -> bool {
     let hash = entry.get("arguments_sha256").and_then(Value::as_str);
-    hash.is_some() && hash == canonical_hash(args).as_deref() && args.values().all(is_exact)
+    hash.is_some() && hash == hash_of(args).as_deref() && args.values().all(is_exact)
+}
+
+/// The hash of the canonical form.
+fn hash_of(args: &JsonObject) -> Option<String> {
+    canonical_object(args).map(|text| text_hash(&text))
 }
 
 fn is_exact(value: &Value) -> bool {
@@ -290,6 +296,6 @@ mod tests {
         let args = object(json!({ "text": "x".repeat(20_000) }));
         let argument = Argument::of("pay", &args, &[], false).unwrap();
         assert!(argument.shown.is_none());
-        assert_eq!(Some(argument.sha256), canonical_hash(&args));
+        assert_eq!(Some(argument.sha256), antiphon_agent::ledger::canonical_hash(&args));
     }
 }

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use antiphon_agent::{Receipt, ledger::canonical_json};
+use antiphon_agent::{Receipt, ledger::canonical_object};
 use antiphon_types::JsonObject;
 use serde_json::json;
 
@@ -28,6 +28,8 @@ use super::{
 pub struct ReceiptLog {
     path: PathBuf,
     file: File,
+    /// Of the file.
+    identity: Identity,
     tail: Mutex<Tail>,
     disk: Mutex<Disk>,
     synced: Condvar,
@@ -106,6 +108,7 @@ impl ReceiptLog {
         if new {
             sync_directory(&path).map_err(io)?;
         }
+        let identity = identity(&file.metadata().map_err(io)?);
         let held = Held::of(&file).map_err(io)?;
         let found = last(&file, &path);
         drop(held);
@@ -115,6 +118,7 @@ impl ReceiptLog {
             tail: Mutex::new(Tail { head, length, broken: None }),
             path,
             file,
+            identity,
             synced: Condvar::new(),
             sync_data: File::sync_data,
         };
@@ -131,9 +135,11 @@ impl ReceiptLog {
     #[cfg(test)]
     pub(crate) fn read_only(path: &Path) -> Self {
         let head = Head { count: 0, hash: GENESIS.to_owned() };
+        let file = File::open(path).expect("a file to read");
         Self {
             path: path.to_owned(),
-            file: File::open(path).expect("a file to read"),
+            identity: identity(&file.metadata().expect("a file that is open")),
+            file,
             disk: Mutex::default(),
             tail: Mutex::new(Tail { head, length: 0, broken: None }),
             synced: Condvar::new(),
@@ -163,9 +169,7 @@ impl ReceiptLog {
             return Err(ReceiptError::Broken(reason.clone()));
         }
         let _held = Held::of(&self.file).map_err(|error| self.io(error))?;
-        self.check_place()?;
-        let length = self.file.metadata().map_err(|error| self.io(error))?.len();
-        if length != tail.length {
+        if self.length_in_place()? != tail.length {
             self.catch_up(&mut tail)?;
         }
         self.write(&mut tail, entry)
@@ -177,9 +181,12 @@ impl ReceiptLog {
         entry.insert("v".into(), 1.into());
         entry.insert("seq".into(), sequence.into());
         entry.insert("prev".into(), tail.head.hash.as_str().into());
-        let body = canonical_json(&entry).ok_or(ReceiptError::NotCanonical)?;
+        let body = canonical_object(&entry).ok_or(ReceiptError::NotCanonical)?;
         let hash = sha256(body.as_bytes());
-        let line = format!("{BEFORE}{body}{BETWEEN}{hash}{AFTER}\n");
+        let mut line = String::with_capacity(body.len() + 128);
+        for part in [BEFORE, &body, BETWEEN, &hash, AFTER, "\n"] {
+            line.push_str(part);
+        }
         if let Err(error) = (&self.file).write_all(line.as_bytes()) {
             // What is there of it must go, or the next entry would be no line of its own.
             if let Err(stuck) = self.file.set_len(tail.length) {
@@ -209,21 +216,12 @@ impl ReceiptLog {
         Ok(())
     }
 
-    /// Whether the file that is written is still the one at its place.
-    fn check_place(&self) -> Result<(), ReceiptError> {
-        #[cfg(unix)]
-        {
-            use std::os::unix::fs::MetadataExt;
-            let ours = self.file.metadata().map_err(|error| self.io(error))?;
-            let there = fs::metadata(&self.path);
-            let same = there.is_ok_and(|it| (it.dev(), it.ino()) == (ours.dev(), ours.ino()));
-            if !same {
-                return Err(ReceiptError::Moved(self.path.clone()));
-            }
-        }
-        #[cfg(not(unix))]
-        fs::metadata(&self.path).map_err(|_| ReceiptError::Moved(self.path.clone()))?;
-        Ok(())
+    /// The length of the file at the log's place, which is still the one that is written: one look for
+    /// both.
+    fn length_in_place(&self) -> Result<u64, ReceiptError> {
+        let there = fs::metadata(&self.path).ok().filter(|there| self.identity == identity(there));
+        let there = there.ok_or_else(|| ReceiptError::Moved(self.path.clone()))?;
+        Ok(there.len())
     }
 
     fn io(&self, error: io::Error) -> ReceiptError {
@@ -273,6 +271,20 @@ impl ReceiptLog {
         }
         Ok(())
     }
+}
+
+/// What tells a file from any other that was or is at its place; elsewhere than on Unix nothing does.
+type Identity = (u64, u64);
+
+#[cfg(unix)]
+fn identity(metadata: &fs::Metadata) -> Identity {
+    use std::os::unix::fs::MetadataExt;
+    (metadata.dev(), metadata.ino())
+}
+
+#[cfg(not(unix))]
+fn identity(_: &fs::Metadata) -> Identity {
+    (0, 0)
 }
 
 /// The file is ours alone while this is there.

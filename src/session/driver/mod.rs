@@ -33,7 +33,7 @@ use self::{
     guards::{Guards, Question},
     hook_task::{HookTask, Job, Runner},
     player::Player,
-    tasks::CallTasks,
+    tasks::{Asked, CallTasks},
     wakers::{Sources, Wakers},
     wire::Wire,
 };
@@ -440,7 +440,7 @@ impl Driver {
             Output::Screen { turn, text } => {
                 self.ask_guards(Question::Heard { turn, text: text.into() });
             }
-            Output::Admit { ticket, request, confirmed, turn, barred } => {
+            Output::Admit { ticket, request, confirmed, turn, barred, by_provider } => {
                 if let Some(journal) = &mut self.journal {
                     journal.requested(turn, &request);
                 }
@@ -448,7 +448,10 @@ impl Driver {
                 if let Some(tasks) = &mut self.tasks {
                     match barred {
                         Some(barred) => tasks.bar(ticket, &request, turn, invocation, barred),
-                        None => tasks.judge(ticket, request, confirmed, turn, invocation),
+                        None => {
+                            let manner = Asked { confirmed, by_provider, turn };
+                            tasks.judge(ticket, request, manner, invocation);
+                        }
                     }
                     self.due |= Sources::TASKS;
                 }

@@ -38,6 +38,15 @@ pub(crate) enum Done {
     Observed,
 }
 
+/// How a call is asked for.
+pub(crate) struct Asked {
+    /// The user said yes to it.
+    pub(crate) confirmed: bool,
+    /// The provider runs it itself.
+    pub(crate) by_provider: bool,
+    pub(crate) turn: u64,
+}
+
 /// All tasks of a session's calls. Dropping it aborts them.
 pub(crate) struct CallTasks {
     tasks: JoinSet<Done>,
@@ -106,13 +115,13 @@ impl CallTasks {
         &mut self,
         ticket: Ticket,
         request: ToolCallRequest,
-        confirmed: bool,
-        turn: u64,
+        asked: Asked,
         invocation: InvocationContext,
     ) {
-        let mut context = CallContext::new(self.session_id.clone(), turn, self.memory.clone());
+        let mut context =
+            CallContext::new(self.session_id.clone(), asked.turn, self.memory.clone());
         context.invocation = invocation;
-        let context = if confirmed { context.confirmed() } else { context };
+        (context.confirmed, context.by_provider) = (asked.confirmed, asked.by_provider);
         let executor = self.executor.clone();
         let deadline = self.runner.limits.authorize_deadline;
         self.tasks.spawn(async move {

@@ -18,6 +18,8 @@ pub(crate) struct Call {
     pub(crate) approved: Option<ToolCall>,
     pub(crate) stage: Stage,
     pub(crate) manner: Manner,
+    /// The provider runs it itself, once it is permitted.
+    pub(crate) by_provider: bool,
     /// The user confirmed it.
     pub(crate) confirmed: bool,
     /// The words by which it is read back.
@@ -109,6 +111,7 @@ impl Calls {
             approved: None,
             stage: Stage::Judging,
             manner: Manner::default(),
+            by_provider: false,
             confirmed: false,
             read_back: None,
             withdrawn: false,

@@ -198,6 +198,8 @@ impl Engine {
         let CallState::Ended { outcome, output, .. } = record.state else { return };
         self.note_untold();
         let approval = record.approval.as_ref();
+        let by_provider = approval.is_some_and(|approval| approval.by_provider);
+        let permission = by_provider.then(|| self.settle_permission(&record.key, outcome, &output));
         let by = approval.and_then(|it| it.decision.as_ref()).and_then(|it| it.by.clone());
         self.emit(EventKind::ApprovalSettled {
             approval: record.key,
@@ -208,6 +210,10 @@ impl Engine {
             output,
             by,
         });
+        if permission == Some(true) {
+            // The model tells what comes of it.
+            return;
+        }
         let wanted = if self.has_hung_up() || matches!(self.phase, Phase::Closing(_)) {
             // Nobody hears it; the history has it.
             return;

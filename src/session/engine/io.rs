@@ -272,6 +272,8 @@ pub(crate) enum Output {
         turn: u64,
         /// It is refused already, for what the user said.
         barred: Option<Barred>,
+        /// The provider runs it itself.
+        by_provider: bool,
     },
     /// Judge the words of this reply, as they are at this check. Answered by [`Input::Guarded`]; where a
     /// later check of the reply comes before that, only the later one needs to be.

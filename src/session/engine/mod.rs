@@ -35,6 +35,7 @@ mod lifecycle;
 mod lifetime;
 mod marks;
 mod notes;
+mod permissions;
 mod progress;
 mod prompts;
 mod provider;
@@ -183,6 +184,8 @@ pub(crate) struct Engine {
     output_rules: Option<OutputRules>,
     input_rules: Option<InputRules>,
     screening: Screening,
+    /// Calls of the provider's own that a person decides over.
+    permissions: Vec<permissions::Waiting>,
     utterances: Utterances,
     speeches: Speeches,
     uplink: Uplink,
@@ -314,6 +317,7 @@ impl Engine {
             output_rules: output_guard,
             input_rules: input_guard,
             screening: Screening::default(),
+            permissions: Vec::new(),
             utterances: Utterances::default(),
             speeches: Speeches::default(),
             uplink: Uplink::new(limits.uplink),

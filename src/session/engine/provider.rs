@@ -63,6 +63,7 @@ impl Engine {
                 self.on_audio(reply, item, content_index, frame);
             }
             LiveEvent::ToolCalls { reply, calls } => self.on_tool_calls(reply, calls),
+            LiveEvent::ToolPermission { reply, call } => self.on_tool_permission(reply, call),
             LiveEvent::ToolCallsCancelled { ids } => self.on_tool_calls_cancelled(ids),
             LiveEvent::ToolResultAccepted { .. } => {}
             LiveEvent::ReplyDone { reply, outcome, usage } => {

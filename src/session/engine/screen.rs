@@ -190,6 +190,14 @@ impl Engine {
         turn: u64,
         barred: Option<Barred>,
     ) {
-        self.ordered_outputs.push_back(Output::Admit { ticket, request, confirmed, turn, barred });
+        let by_provider = self.calls.find(ticket).is_some_and(|call| call.by_provider);
+        self.ordered_outputs.push_back(Output::Admit {
+            ticket,
+            request,
+            confirmed,
+            turn,
+            barred,
+            by_provider,
+        });
     }
 }

@@ -36,6 +36,16 @@ pub(super) struct Unsent {
 
 impl Engine {
     pub(super) fn on_tool_calls(&mut self, reply: Option<ReplyId>, calls: Vec<ToolCallRequest>) {
+        self.take_calls(reply, calls, false);
+    }
+
+    /// `by_provider`: it runs them itself, and asks whether it may.
+    pub(super) fn take_calls(
+        &mut self,
+        reply: Option<ReplyId>,
+        calls: Vec<ToolCallRequest>,
+        by_provider: bool,
+    ) {
         let active = self.replies.active.as_ref();
         let holder = match &reply {
             Some(id) => active.filter(|active| active.id.as_ref() == Some(id)),
@@ -55,14 +65,15 @@ impl Engine {
         self.outdate_handle();
         for request in calls {
             let ticket = self.calls.add(self.epoch, number, reply_done, turn, request.clone());
+            if let Some(call) = self.calls.find(ticket) {
+                call.by_provider = by_provider;
+                call.void = cut.then_some(Outcome::Interrupted);
+            }
             if self.calls.iter().count() > MAX_OPEN_CALLS {
                 let response =
                     ToolResponse::error(request.id, request.name, "too many calls are open");
                 self.complete(ticket, not_run(response, Outcome::Error));
                 continue;
-            }
-            if cut && let Some(call) = self.calls.find(ticket) {
-                call.void = Some(Outcome::Interrupted);
             }
             self.admit(ticket, request, false, turn);
         }
@@ -237,6 +248,7 @@ impl Engine {
         let Some(call) = self.calls.remove(ticket) else { return };
         self.forget_progress(ticket.call);
         let Executed { response, outcome, detail, approval, .. } = executed;
+        let key = approval.as_ref().map(|parked| parked.key.clone());
         if let Some(parked) = approval {
             self.tell_parked(call.turn, *parked);
         }
@@ -267,6 +279,9 @@ impl Engine {
         self.reconnect.remember(call.turn, self.now, item);
         if call.withdrawn || matches!(self.phase, Phase::Closing(_)) {
             return;
+        }
+        if call.by_provider {
+            return self.answer_permission(ticket, outcome, response, key);
         }
         let silent = response.scheduling == ToolResponseScheduling::Silent;
         let cuts_in = response.scheduling == ToolResponseScheduling::Interrupt;
@@ -307,7 +322,7 @@ impl Engine {
     }
 
     /// The model is told an output of whose call its connection knows nothing.
-    fn tell_in_words(&mut self, response: &ToolResponse) {
+    pub(super) fn tell_in_words(&mut self, response: &ToolResponse) {
         if !self.can(|can| can.text_input) {
             self.stats.late_tool_results += 1;
             return;

@@ -23,9 +23,7 @@ use crate::rig::*;
 /// How an action can start. Whoever adds a way adds it here, and says in [`attempt`] how it is tried.
 ///
 /// Elsewhere, since they are not the session's: the tools by which a model hangs up, transfers, and
-/// presses keys (`telephony::call_tools`, which walks its own list), and the tools of a provider's own
-/// servers, of which every request for approval is refused on the wire (the tests of
-/// `antiphon-openai`: `tools_of_the_service_are_passed_on_and_a_request_for_approval_is_refused`).
+/// presses keys (`telephony::call_tools`, which walks its own list).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     /// A tool of the registry, by voice.
@@ -34,6 +32,8 @@ enum Way {
     NonBlocking,
     /// A tool that the host answers.
     Host,
+    /// A tool that the provider runs, and asks about.
+    Provider,
     /// A tool of an agent that is linked.
     Linked,
     /// A tool of the agent that the conversation was handed over to.
@@ -56,10 +56,11 @@ enum Way {
     Detached,
 }
 
-const ALL: [Way; 13] = [
+const ALL: [Way; 14] = [
     Way::Voice,
     Way::NonBlocking,
     Way::Host,
+    Way::Provider,
     Way::Linked,
     Way::AfterHandOff,
     Way::HandOff,
@@ -147,6 +148,18 @@ async fn attempt(way: Way) -> (usize, bool) {
             let events = rig.now().await;
             let handed = |kind: &&EventKind| matches!(kind, EventKind::HostToolCall { .. });
             (events.iter().filter(handed).count(), denied(&events))
+        }
+        Way::Provider => {
+            let setup = Setup::new().build(|it| it.authorize(deny.or(Verdict::Allow)));
+            let mut rig = setup.start().await;
+            rig.user_says("u1", "Do it.").reply("r1").asks("r1", "c1", "docs/erase", "{}");
+            rig.done("r1").settle().await;
+            let commands = rig.commands().await;
+            let permitted = commands.iter().filter(|command| match command {
+                antiphon::live::LiveCommand::PermitTool { permitted, .. } => *permitted,
+                _ => false,
+            });
+            (permitted.count(), denied(&rig.now().await))
         }
         Way::Linked => {
             let registry = ToolRegistry::new();

@@ -18,6 +18,7 @@ mod left;
 #[cfg(feature = "openai")]
 mod openai;
 mod ordering;
+mod permissions;
 mod record;
 mod resume;
 mod stall;

@@ -8,5 +8,6 @@
 mod compatible;
 mod fixed;
 mod lifetime;
+mod permissions;
 mod quiet;
 pub mod rig;

@@ -13,7 +13,7 @@ use antiphon_types::{JsonObject, ToolArguments, ToolCall, ToolCallRequest, ToolD
 use super::{
     Admission, AdmittedCall, Outcome, Refused, ToolExecutor,
     calls::{self, AskedBy, Entry},
-    refused,
+    elsewhere, refused,
 };
 use crate::{
     Authorizer, CallContext, Denial, Judgement, RateLimit, RegistryError, ToolRegistry, Verdict,
@@ -27,6 +27,12 @@ use crate::{
 /// Decisions that may be under way on the blocking pool at the same time, late ones included. A
 /// policy that hangs costs this many threads and no more; from then on calls are denied.
 pub(super) const MAX_LANES: usize = 8;
+
+/// Why a call that the provider runs is refused where the policy wants other arguments.
+pub(super) const ONLY_AS_ASKED: &str =
+    "the provider runs the call as it is, and the policy wants other arguments";
+/// Why a call that the provider runs is refused where there is no policy.
+const NOBODY_TO_ASK: &str = "there is no policy that could let the provider run it";
 
 /// The names that the host answers itself, with the schemas of their arguments.
 pub(super) type HostTools = HashMap<Arc<str>, Option<Arc<Schema>>>;
@@ -115,7 +121,11 @@ impl ToolExecutor {
             Ok(args) => args,
             Err(reason) => return invalid_arguments(&request, reason, None),
         };
-        let Some(target) = self.find(&request.name) else {
+        let target = match cx.by_provider {
+            true => elsewhere::registered(&request.name).map(Target::Tool),
+            false => self.find(&request.name),
+        };
+        let Some(target) = target else {
             let name: &str = &shorten(&request.name, 128);
             let text = format!("unknown tool: {name:?}");
             let refused = refused(&request, Outcome::UnknownTool, &text, text.clone());
@@ -124,10 +134,19 @@ impl ToolExecutor {
 
         let call = ToolCall { id: request.id.clone(), name: request.name.clone(), args };
         let mut asks = None;
+        if cx.by_provider && self.authorizer.is_none() {
+            // Who cannot be asked has not agreed.
+            return denied(&request, Denial::private(NOBODY_TO_ASK), call.args);
+        }
         let judgement = self.authorize(cx, &call);
         *policies = judgement.policies;
         let (args, original, words) = match judgement.verdict {
             Verdict::Allow => (call.args, None, None),
+            Verdict::AllowWith(args) if cx.by_provider && args == call.args => (args, None, None),
+            Verdict::AllowWith(_) if cx.by_provider => {
+                let denial = Denial::private(ONLY_AS_ASKED);
+                return denied(&request, denial, call.args);
+            }
             Verdict::AllowWith(args) => (args, Some(call.args), None),
             Verdict::Confirm { read_back } => (call.args, None, Some(read_back)),
             Verdict::Ask { reason } => {

@@ -11,6 +11,7 @@ mod admit;
 mod apart;
 mod calls;
 mod cut;
+mod elsewhere;
 mod recorded;
 mod run;
 mod witnessed;

@@ -71,7 +71,8 @@ impl ToolExecutor {
             let asks = serde_json::json!({ "ask": question["reason"] });
             return executed(End::paused(asks));
         };
-        let waits = waits(parking, asked_by, question.clone(), confirmed);
+        let mut waits = waits(parking, asked_by, question.clone(), confirmed);
+        waits.by_provider = registered.by_provider;
         let parked = account.park(&call, registered.effects, cx.turn, &cx.invocation, waits).await;
         match parked {
             Ok(record) => parked_output(executed(End::paused(question)), parking, record),
@@ -115,7 +116,17 @@ fn waits(parking: &Parking, asked_by: AskedBy, question: Value, confirmed: bool)
     let Parking { expires_after, attended, speaker, memory_of, .. } = parking;
     let (expires_after, attended): (Option<Duration>, _) = (*expires_after, *attended);
     let (speaker, memory_of) = (speaker.clone(), memory_of.clone());
-    Waits { asked_by, question, expires_after, attended, confirmed, speaker, memory_of }
+    let by_provider = false;
+    Waits {
+        asked_by,
+        question,
+        expires_after,
+        attended,
+        confirmed,
+        speaker,
+        memory_of,
+        by_provider,
+    }
 }
 
 fn parked_output(mut executed: Executed, parking: &Parking, record: CallRecord) -> Executed {

@@ -77,6 +77,7 @@ impl ToolExecutor {
             question,
             approved,
             approved_by,
+            by_provider: registered.by_provider,
             kept: &mut kept,
         };
         let slot = match self.ready(again, &cx, &cancelled, timeout.as_mut()).await {
@@ -171,13 +172,14 @@ impl ToolExecutor {
         if self.authorizer.is_none() {
             return Ok(());
         }
-        let Again { call, original, confirmed, question, approved, approved_by, kept } = again;
+        let Again { call, original, confirmed, question, approved, approved_by, by_provider, kept } =
+            again;
         let mut context = CallContext::new(cx.session_id.clone(), cx.turn, cx.memory.clone());
         context.invocation = cx.invocation.clone();
         context.confirmed = confirmed;
         context.approved = approved;
         context.approved_by = approved_by;
-        context.waited = true;
+        (context.waited, context.by_provider) = (true, by_provider);
         // The policy sees what it saw the first time: the model's arguments.
         let narrowed = original.is_some();
         let mut same = call.clone();
@@ -327,6 +329,7 @@ struct Again<'a> {
     /// A person approved it.
     approved: bool,
     approved_by: Option<Arc<str>>,
+    by_provider: bool,
     /// What the policy's witness keeps with it.
     kept: &'a mut Option<Kept>,
 }

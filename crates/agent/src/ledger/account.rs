@@ -444,6 +444,8 @@ pub(crate) struct Waits {
     pub(crate) speaker: Option<Arc<str>>,
     /// The caller whose memory the tool sees.
     pub(crate) memory_of: Option<Arc<str>>,
+    /// The provider runs it.
+    pub(crate) by_provider: bool,
 }
 
 impl Waits {
@@ -457,6 +459,7 @@ impl Waits {
             confirmed: self.confirmed,
             speaker: self.speaker,
             memory_of: self.memory_of,
+            by_provider: self.by_provider,
             decision: None,
         }
     }

@@ -38,7 +38,7 @@ pub(crate) use self::{
     tail::waiting_key,
 };
 pub use self::{
-    canonical::{canonical_hash, canonical_json},
+    canonical::{canonical_hash, canonical_json, canonical_object},
     lease::Lease,
     record::{Approval, AskedBy, CallRecord, CallState, CalledBy, Decision},
     tail::{close_parked, parked_output, parked_request, unanswered},

@@ -149,6 +149,10 @@ pub struct Approval {
     /// The caller whose memory the tool sees, where it is not that of the session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_of: Option<Arc<str>>,
+    /// The provider of the session runs it, and not a tool here: it can be approved only while that session
+    /// lives.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_provider: bool,
     /// A session lives until then that will tell the outcome.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attended_until: Option<Timestamp>,
@@ -226,6 +230,12 @@ impl CallRecord {
     /// Whether it waits for a person.
     pub fn is_waiting(&self) -> bool {
         self.state == CallState::Waiting
+    }
+
+    /// Whether a session lives that is going to tell how it ended.
+    pub fn is_attended(&self, now: Timestamp) -> bool {
+        let until = self.approval.as_ref().and_then(|approval| approval.attended_until);
+        until.is_some_and(|until| until > now)
     }
 
     /// Whether it runs, as far as can be seen from here at `now`: its process is there, or said that it

@@ -1,4 +1,5 @@
 mod admit;
 mod edges;
+mod elsewhere;
 mod run;
 mod waiting;

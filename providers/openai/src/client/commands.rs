@@ -75,6 +75,9 @@ impl Client {
                 Ok(())
             }
             LiveCommand::ToolResponse(response) => self.tool_response(response, out),
+            LiveCommand::PermitTool { id, permitted, reason } => {
+                self.permit(&id, permitted, reason, out)
+            }
             LiveCommand::UpdateInstructions(instructions) => {
                 let instructions = Some(self.settings.instructions(&instructions));
                 let session = RealtimeSession { instructions, ..RealtimeSession::default() };

@@ -199,8 +199,12 @@ impl Client {
             | ServerEvent::DtmfReceived(_)
             | ServerEvent::TimeoutTriggered(_) => pass_on(&event, out),
             // What they say is said by other events too.
-            ServerEvent::ItemDone(_)
-            | ServerEvent::ItemDeleted(_)
+            ServerEvent::ItemDone(event) => {
+                if let Item::McpApprovalRequest(request) = event.item {
+                    self.tell_permission(request, out);
+                }
+            }
+            ServerEvent::ItemDeleted(_)
             | ServerEvent::ItemRetrieved(_)
             | ServerEvent::ItemTruncated(_)
             | ServerEvent::BufferCleared(_)

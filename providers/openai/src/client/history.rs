@@ -45,6 +45,12 @@ impl CallIds {
     }
 }
 
+/// A name that the server takes: tools that it ran itself have others.
+fn on_wire(name: &str) -> String {
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-');
+    name.chars().map(|letter| if plain(letter) { letter } else { '_' }).collect()
+}
+
 /// The items of a conversation so far.
 pub(super) fn items(history: Vec<HistoryItem>, ids: &mut CallIds) -> Vec<Item> {
     let mut items = Vec::with_capacity(history.len());
@@ -63,7 +69,7 @@ pub(super) fn items(history: Vec<HistoryItem>, ids: &mut CallIds) -> Vec<Item> {
                 let call_id = ids.adopt(&call.id);
                 items.push(Item::FunctionCall(FunctionCall {
                     call_id: Some(call_id.clone()),
-                    name: call.name.to_string(),
+                    name: on_wire(&call.name),
                     arguments: Value::Object(call.args).to_string(),
                     ..FunctionCall::default()
                 }));

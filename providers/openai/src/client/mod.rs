@@ -7,6 +7,7 @@ mod events;
 mod hearing;
 mod history;
 mod options;
+mod permissions;
 mod refusals;
 mod replies;
 mod requests;
@@ -30,6 +31,7 @@ use antiphon_types::{ToolResponse, Usage};
 use self::{
     hearing::Hearing,
     history::CallIds,
+    permissions::Permissions,
     replies::{Replies, Stop},
     requests::{Ask, Requests, Wanted},
     resumption::Conversation,
@@ -67,6 +69,7 @@ pub struct Client {
     requests: Requests,
     hearing: Hearing,
     calls: CallIds,
+    permissions: Permissions,
     history: Vec<HistoryItem>,
     conversation: Conversation,
     uplink: Uplink,
@@ -151,6 +154,7 @@ impl Client {
             requests: Requests::default(),
             hearing: Hearing::default(),
             calls: CallIds::default(),
+            permissions: Permissions::default(),
             history: Vec::new(),
             conversation: Conversation::default(),
             uplink: Uplink::default(),

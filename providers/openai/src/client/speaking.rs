@@ -13,8 +13,8 @@ use super::{
     requests, usage_of,
 };
 use crate::wire::{
-    AudioDelta, ContentType, FunctionCall, Item, ItemStatus, McpApprovalResponse, Message,
-    Response, ResponseStatus, decode_audio,
+    AudioDelta, ContentType, FunctionCall, Item, ItemStatus, Message, Response, ResponseStatus,
+    decode_audio,
 };
 
 impl Client {
@@ -169,17 +169,7 @@ impl Client {
         match item {
             Item::FunctionCall(call) => self.call_done(call, out),
             Item::Message(message) => self.message_done(&message, out),
-            Item::McpApprovalRequest(ref request) => {
-                let (server, tool) = (&request.server_label, &request.name);
-                let message = format!("{server} wants to run {tool}; nobody here may allow it");
-                let error = ErrorInfo::new("mcp_approval_request", message);
-                out.events.push_back(LiveEvent::Error(error));
-                pass_on(&item, out);
-                // Who cannot be asked has not agreed.
-                let id = format!("mcpr_{}", self.next_event());
-                let refusal = McpApprovalResponse::refuse(id, &request.id, "not approved");
-                self.create_item(Item::McpApprovalResponse(refusal), out);
-            }
+            Item::McpApprovalRequest(request) => self.tell_permission(request, out),
             Item::McpCall(_) | Item::McpListTools(_) => pass_on(&item, out),
             _ => {}
         }
@@ -247,6 +237,9 @@ impl Client {
             match item {
                 Item::FunctionCall(call) if outcome == ReplyOutcome::Completed => {
                     self.call_done(call, out);
+                }
+                Item::McpApprovalRequest(request) if outcome == ReplyOutcome::Completed => {
+                    self.tell_permission(request, out);
                 }
                 Item::Message(message) => self.message_done(&message, out),
                 _ => {}

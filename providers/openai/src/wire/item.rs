@@ -338,22 +338,6 @@ pub struct McpApprovalResponse {
     pub reason: Option<String>,
 }
 
-impl McpApprovalResponse {
-    /// A refusal of `request`.
-    pub fn refuse(
-        id: impl Into<String>,
-        request: impl Into<String>,
-        reason: impl Into<String>,
-    ) -> Self {
-        Self {
-            id: id.into(),
-            approval_request_id: request.into(),
-            approve: false,
-            reason: Some(reason.into()),
-        }
-    }
-}
-
 /// Names an item of the conversation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ItemReference {

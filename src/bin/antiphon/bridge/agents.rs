@@ -6,7 +6,7 @@ use antiphon::{
     agent::{RegistryError, ToolRegistry},
     audio::AudioFormat,
     live::{LiveConfig, LiveProvider},
-    policy::{PolicyFile, PolicyHost, ReceiptLog, SqliteLimits},
+    policy::{PolicyFile, PolicyHost, ReceiptLog, SqliteLimits, guards::GuardFile},
     providers::{cascade::offline::OfflineSpeech, gemini::Gemini, openai::OpenAi},
     session::AgentSession,
     telephony::{
@@ -50,10 +50,11 @@ struct Agent {
     equipment: Equipment,
 }
 
-/// The tools of an agent, and the policy over them.
+/// The tools of an agent, and what watches over them and over its words.
 pub(super) struct Equipment {
     tools: Option<ToolFile>,
     policy: PolicyHost,
+    guards: Option<GuardFile>,
 }
 
 /// Ears and mouths that are loaded, by the folder of their models.
@@ -101,7 +102,10 @@ impl Equipment {
         let books =
             BookArguments { receipts: config.receipts.clone(), limits: config.limits.clone() };
         let policy = toolbox::host(&policy, "the bridge's policy", &books);
-        Ok(Self { tools, policy: policy.map_err(|error| wrong(cause(config), &error))? })
+        let policy = policy.map_err(|error| wrong(cause(config), &error))?;
+        let guards = config.guards.as_deref().map(GuardFile::load).transpose();
+        let guards = guards.map_err(|error| wrong("guards", &error))?;
+        Ok(Self { tools, policy, guards })
     }
 }
 
@@ -136,9 +140,12 @@ impl Agent {
     }
 
     fn answer(&self, call: &IncomingCall) -> Result<Answer, AnswerError> {
-        let builder = AgentSession::builder(self.provider.clone())
+        let mut builder = AgentSession::builder(self.provider.clone())
             .registry(Arc::new(self.registry(call)?))
             .authorize(self.equipment.policy.clone());
+        if let Some(guards) = &self.equipment.guards {
+            builder = guards.apply(builder);
+        }
         Ok(Answer::new(builder, self.live(call)).configured(&self.config))
     }
 

@@ -86,6 +86,7 @@ impl Report<'_> {
                 let files = [
                     ("tools", &agent.tools),
                     ("policy", &agent.policy),
+                    ("guards", &agent.guards),
                     ("limits", &agent.limits),
                     ("receipts", &agent.receipts),
                 ];

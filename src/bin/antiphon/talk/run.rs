@@ -68,12 +68,7 @@ pub async fn talk(plan: Plan) -> Result<(), Failure> {
         builder = builder.session_id(PERSISTENT_ID);
     }
     if let Some(guards) = plan.guards {
-        if let Some(guard) = guards.output {
-            builder = builder.output_guard(guard);
-        }
-        if let Some(guard) = guards.input {
-            builder = builder.input_guard(guard);
-        }
+        builder = guards.apply(builder);
     }
     if let Some(tape) = &tape {
         builder = builder.sink(tape.clone());

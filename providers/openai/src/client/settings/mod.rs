@@ -15,8 +15,9 @@ use serde_json::{Map, Value, json};
 use super::{endpoint::Endpoint, options::Options};
 use crate::wire::{
     AudioConfig, AudioInput, AudioOutput, Dialect, Facts, FunctionTool, Images, MaxTokens,
-    McpServer, Modality, NoiseReduction, Patch, Prompt, RealtimeSession, Reasoning, RetentionRatio,
-    ThinkingForm, Tool, ToolChoice, Tracing, Truncation, TurnDetection,
+    McpServer, Modality, NoiseReduction, Patch, Prompt, RealtimeSession, Reasoning,
+    RequireApproval, RetentionRatio, ThinkingForm, Tool, ToolChoice, Tracing, Truncation,
+    TurnDetection,
 };
 
 /// Tools that a session may declare.
@@ -104,6 +105,9 @@ impl Settings {
             extra.merge(json!({"resumption": {"enabled": true}}));
         }
         extra.merge(options.take::<Map<String, Value>>("session")?.unwrap_or_default().into());
+        if config.tools_ask {
+            extra.check_servers()?;
+        }
         let server_replies = detection.value().is_some_and(TurnDetection::creates_replies);
         let input_transcripts = transcription.value().is_some();
 
@@ -128,7 +132,7 @@ impl Settings {
                     speed: options.number("speed", 0.25, 1.5)?,
                 }),
             }),
-            tools: Some(tools(&config.tools, &options)?),
+            tools: Some(tools(config, &options)?),
             tool_choice: tool_choice.clone(),
             parallel_tool_calls: options.take("parallel_tool_calls")?,
             max_output_tokens: max_tokens(&options)?,
@@ -157,6 +161,8 @@ impl Settings {
             true => OutputWords::Before,
             false => OutputWords::None,
         };
+        let servers = session.tools.iter().flatten().any(|tool| matches!(tool, Tool::Mcp(_)));
+        capabilities.asks_before_tools = servers || extra.names_servers();
         capabilities.connection_limit = facts.session_limit;
         capabilities.resumption = extra.says("/resumption/enabled");
         capabilities.resumption_valid = facts.resumes_for;
@@ -215,6 +221,24 @@ impl Extra {
     /// Adds to a session; what is there already gives way.
     pub(super) fn add_to(&self, session: &mut Value) {
         merge(session, self.0.clone());
+    }
+
+    /// The MCP servers among its tools.
+    fn servers(&self) -> impl Iterator<Item = &Value> {
+        let tools = self.0.get("tools").and_then(Value::as_array);
+        tools.into_iter().flatten().filter(|tool| tool["type"] == "mcp")
+    }
+
+    fn names_servers(&self) -> bool {
+        self.servers().next().is_some()
+    }
+
+    /// All of them ask before they run anything.
+    fn check_servers(&self) -> Result<(), LiveError> {
+        match self.servers().find(|server| server["require_approval"] != "always") {
+            Some(server) => Err(asks_not("session", &server["server_label"])),
+            None => Ok(()),
+        }
     }
 
     fn merge(&mut self, more: Value) {
@@ -322,12 +346,24 @@ fn vocabulary(hint: &str) -> Vec<String> {
     terms
 }
 
-fn tools(tools: &[ToolDefinition], options: &Options<'_>) -> Result<Vec<Tool>, LiveError> {
-    let mut tools = functions(tools);
+fn tools(config: &LiveConfig, options: &Options<'_>) -> Result<Vec<Tool>, LiveError> {
+    let mut tools = functions(&config.tools);
     let servers: Option<Vec<BTreeMap<String, Value>>> = options.take("mcp_servers")?;
     for server in servers.into_iter().flatten() {
-        let server: McpServer = serde_json::from_value(json!(server))
+        let mut server: McpServer = serde_json::from_value(json!(server))
             .map_err(|error| LiveError::InvalidConfig(format!("option mcp_servers: {error}")))?;
+        if server.server_label.contains('/') {
+            // Its tools could have the names of another one's.
+            let label = &server.server_label;
+            let message = format!("option mcp_servers: there is a / in the label {label:?}");
+            return Err(LiveError::InvalidConfig(message));
+        }
+        if config.tools_ask {
+            let always = RequireApproval::Word("always".into());
+            if server.require_approval.get_or_insert_with(|| always.clone()) != &always {
+                return Err(asks_not("mcp_servers", &json!(server.server_label)));
+            }
+        }
         tools.push(Tool::Mcp(Box::new(server)));
     }
     if tools.len() > MAX_TOOLS {
@@ -335,6 +371,14 @@ fn tools(tools: &[ToolDefinition], options: &Options<'_>) -> Result<Vec<Tool>, L
         return Err(LiveError::InvalidConfig(format!("{count} tools, more than {MAX_TOOLS}")));
     }
     Ok(tools)
+}
+
+/// There is a policy, and this server would run tools without asking it.
+fn asks_not(option: &str, label: &Value) -> LiveError {
+    LiveError::InvalidConfig(format!(
+        "option {option}: the server {label} must require_approval \"always\", since a policy decides \
+         over tools"
+    ))
 }
 
 fn max_tokens(options: &Options<'_>) -> Result<Option<MaxTokens>, LiveError> {

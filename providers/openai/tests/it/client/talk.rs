@@ -229,6 +229,7 @@ pub fn short(event: &LiveEvent) -> String {
                 calls.iter().map(|call| format!("{} {}", call.id, call.name)).collect();
             format!("call {}", calls.join(", "))
         }
+        LiveEvent::ToolPermission { call, .. } => format!("asks {} {}", call.id, call.name),
         LiveEvent::ToolResultAccepted { id } => format!("accepted {id}"),
         LiveEvent::ReplyDone { reply, outcome, .. } => format!("done {reply} {outcome:?}"),
         LiveEvent::Error(error) => match error.request {

@@ -1,6 +1,7 @@
 //! Tools: calls told once, outputs in time.
 
 use antiphon_live::{LiveCommand, LiveConfig, LiveError};
+use antiphon_openai::Client;
 use antiphon_types::{ToolDefinition, ToolResponse};
 use serde_json::json;
 
@@ -182,7 +183,7 @@ fn xai_answers_its_own_tools_itself() {
 }
 
 #[test]
-fn tools_of_the_service_are_passed_on_and_a_request_for_approval_is_refused() {
+fn tools_of_the_service_are_passed_on_and_a_request_for_approval_is_asked_once() {
     let mut talk = talk();
     talk.server(json!({"type": "mcp_list_tools.completed", "item_id": "m"}));
     talk.created("a");
@@ -191,9 +192,14 @@ fn tools_of_the_service_are_passed_on_and_a_request_for_approval_is_refused() {
     talk.server(json!({"type": "response.output_item.done", "response_id": "a", "item": {
         "type": "mcp_call", "id": "m", "server_label": "docs", "name": "find", "arguments": "{}",
         "output": "found"}}));
-    talk.server(json!({"type": "response.output_item.done", "response_id": "a", "item": {
-        "type": "mcp_approval_request", "id": "q", "server_label": "docs", "name": "erase",
-        "arguments": "{}"}}));
+    let request = json!({"type": "mcp_approval_request", "id": "q", "server_label": "docs",
+        "name": "erase", "arguments": ""});
+    talk.server(json!({"type": "conversation.item.done", "item": request.clone()}));
+    talk.server(
+        json!({"type": "response.output_item.done", "response_id": "a", "item": request.clone()}),
+    );
+    talk.server(json!({"type": "response.done",
+        "response": {"id": "a", "status": "completed", "output": [request]}}));
     assert_eq!(
         talk.told(),
         [
@@ -201,14 +207,60 @@ fn tools_of_the_service_are_passed_on_and_a_request_for_approval_is_refused() {
             "start a",
             "native response.mcp_call.in_progress",
             "native mcp_call",
-            "error mcp_approval_request",
-            "native mcp_approval_request"
+            "asks q docs/erase",
+            "done a Completed"
         ]
     );
-    let refusal = talk.sent_one()["item"].take();
-    assert_eq!(refusal["type"], "mcp_approval_response");
+    assert!(talk.sent().is_empty(), "nobody has answered yet");
+    talk.command(permit("q", true, None));
+    let answer = talk.sent_one()["item"].take();
+    assert_eq!(answer["type"], "mcp_approval_response");
     assert_eq!(
-        (&refusal["approval_request_id"], &refusal["approve"]),
-        (&json!("q"), &json!(false))
+        (&answer["approval_request_id"], &answer["approve"], answer.get("reason")),
+        (&json!("q"), &json!(true), None)
     );
+    for (id, what) in [("q", "answered"), ("other", "never asked")] {
+        assert!(talk.try_command(permit(id, true, None)).is_err(), "{what}");
+    }
+}
+
+#[test]
+fn a_request_for_approval_in_a_reply_that_was_stopped_is_refused_at_once() {
+    let mut talk = talk();
+    talk.created("a");
+    talk.command(LiveCommand::CancelReply { reply: None });
+    talk.sent();
+    talk.server(json!({"type": "response.output_item.done", "response_id": "a", "item": {
+        "type": "mcp_approval_request", "id": "q", "server_label": "docs", "name": "erase",
+        "arguments": "{}"}}));
+    let answer = talk.sent_one()["item"].take();
+    assert_eq!((&answer["approval_request_id"], &answer["approve"]), (&json!("q"), &json!(false)));
+}
+
+#[test]
+fn where_tools_are_to_ask_every_server_is_asked_for_that() {
+    let config = |ask: bool, server: serde_json::Value| {
+        let mut config = LiveConfig::new();
+        config.tools_ask = ask;
+        config.provider_options.insert("mcp_servers".into(), json!([server]));
+        config
+    };
+    let client = Client::new(&config(true, json!({"server_label": "docs"})), None).unwrap();
+    let mut talk = Talk::opened(client);
+    talk.server(json!({"type": "session.created", "session": {"type": "realtime"}}));
+    let asked = talk.sent_one();
+    assert_eq!(asked["session"]["tools"][0]["require_approval"], "always");
+    let never = json!({"server_label": "docs", "require_approval": "never"});
+    let some = json!({"server_label": "docs", "require_approval": {"never": {"read_only": true}}});
+    for server in [never.clone(), some] {
+        let error = Client::new(&config(true, server), None).unwrap_err();
+        assert!(matches!(error, LiveError::InvalidConfig(_)), "{error}");
+    }
+    assert!(Client::new(&config(false, never), None).is_ok());
+    let slash = json!({"server_label": "docs/find"});
+    assert!(Client::new(&config(false, slash), None).is_err(), "its tools could be another one's");
+}
+
+fn permit(id: &str, permitted: bool, reason: Option<String>) -> LiveCommand {
+    LiveCommand::PermitTool { id: id.into(), permitted, reason }
 }
