@@ -21,8 +21,6 @@ use crate::session::{EndReason, EventKind, OnStall, SessionState};
 const BEFORE: Duration = Duration::from_secs(1);
 /// So much of a voice is speech, and less a noise.
 const SPEECH: Duration = Duration::from_millis(300);
-/// So much of a voice, and who says when the user speaks should have said so.
-const UNNOTICED: Duration = Duration::from_secs(3);
 /// After so long without a voice, what comes is another speech.
 const PAUSE: Duration = Duration::from_secs(2);
 
@@ -81,12 +79,12 @@ impl Unanswered {
         self.since.get_or_insert(now);
     }
 
-    /// A voice is heard; how much of it there was by now.
-    fn voice(&mut self, length: Duration, now: Instant) -> Duration {
+    /// A voice is heard; whether it is speech by now.
+    fn voice(&mut self, length: Duration, now: Instant) -> bool {
         let pause = self.heard.is_none_or(|heard| now.saturating_duration_since(heard) >= PAUSE);
         self.voice = if pause { length } else { self.voice + length };
         self.heard = Some(now);
-        self.voice
+        self.voice >= SPEECH
     }
 
     /// Whether an answer is waited for.
@@ -155,15 +153,13 @@ impl Engine {
         }
     }
 
-    /// The user's audio: where nobody else says that they speak, or who should say so does not.
+    /// The user's audio, where nobody else says that they speak.
     pub(super) fn listen_for_speech(&mut self, frame: &AudioFrame) {
-        let tells = self.can(|can| can.tells_speech);
-        let told = tells && (self.attention.user_speaks() || self.unanswered.is_awaited());
-        if !self.connected || told || self.agent_has_floor() || !is_voice(frame) {
-            return;
-        }
-        let enough = if tells { UNNOTICED } else { SPEECH };
-        if self.unanswered.voice(frame.duration(), self.now) >= enough {
+        let heard = self.connected
+            && !self.can(|can| can.tells_speech)
+            && !self.agent_has_floor()
+            && is_voice(frame);
+        if heard && self.unanswered.voice(frame.duration(), self.now) {
             self.user_spoke();
             self.speech_lasted(SPEECH);
         }
@@ -269,8 +265,8 @@ mod tests {
     fn a_knock_is_no_speech() {
         let ms = Duration::from_millis;
         let (now, mut unanswered) = (Instant::now(), Unanswered::new(BEFORE));
-        assert_eq!(unanswered.voice(ms(200), now), ms(200));
-        assert_eq!(unanswered.voice(ms(200), now + PAUSE), ms(200), "another one");
-        assert_eq!(unanswered.voice(ms(200), now + PAUSE + ms(500)), ms(400));
+        assert!(!unanswered.voice(ms(200), now));
+        assert!(!unanswered.voice(ms(200), now + PAUSE), "another one");
+        assert!(unanswered.voice(ms(200), now + PAUSE + ms(500)));
     }
 }
