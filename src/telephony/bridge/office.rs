@@ -413,6 +413,8 @@ impl Office {
         };
         match result {
             Ok(Ok(())) => true,
+            // The configuration names no account, which it may only where nobody else can connect.
+            Ok(Err(ControlError::Unsupported(_))) => true,
             Ok(Err(error @ (ControlError::TimedOut | ControlError::Unknown(_)))) => {
                 tracing::warn!(%carrier, %error, "not hung up");
                 false
