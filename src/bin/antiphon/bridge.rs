@@ -365,8 +365,15 @@ fn definitions(
     config: &AgentConfig,
     file: Option<&ToolFile>,
 ) -> Result<Vec<ToolDefinition>, Failure> {
-    let text = |name: &str| json!({"required": [name], "properties": {name: {"type": "string"}}});
     let mut definitions = shared_tools(config, file).map_err(Failure::usage)?.definitions();
+    definitions.extend(call_definitions());
+    Ok(definitions)
+}
+
+/// The tools that act on a call.
+pub fn call_definitions() -> Vec<ToolDefinition> {
+    let text = |name: &str| json!({"required": [name], "properties": {name: {"type": "string"}}});
+    let mut definitions = Vec::new();
     for (name, arguments) in [
         ("hang_up", json!({"properties": {}})),
         (
@@ -382,5 +389,5 @@ fn definitions(
         definition.input_schema = Some(Arc::new(arguments));
         definitions.push(definition);
     }
-    Ok(definitions)
+    definitions
 }

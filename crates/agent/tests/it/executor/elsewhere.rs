@@ -32,7 +32,8 @@ fn what_it_would_change_denies_or_cannot_be_asked_is_refused() {
         _ => Verdict::Deny(Denial::told("not that")),
     };
     let executor = guarded(pay(&Counter::default()), policy);
-    let admit = |id: &str, name: &str, args: &str| executor.admit(&asked(), request(id, name, args));
+    let admit =
+        |id: &str, name: &str, args: &str| executor.admit(&asked(), request(id, name, args));
     assert!(matches!(admit("1", "docs/same", r#"{"page":2}"#), Admission::Run(_)));
     let less = refused(admit("2", "docs/less", r#"{"page":2}"#));
     assert_eq!(less.outcome, Outcome::Denied);
