@@ -25,8 +25,8 @@ async fn reads_mail(provider: impl LiveProvider) -> AgentSession {
     session.start(LiveConfig::new().api_key("test"), IdleConfig::OFF).await.unwrap();
     session.send_text("Read my mail.").unwrap();
     until(&mut events, |kind| matches!(kind, EventKind::ToolResult { .. })).await;
-    let listening = |kind: &EventKind| matches!(kind, EventKind::State { state } if *state == SessionState::Listening);
-    until(&mut events, listening).await;
+    // The model has told of it.
+    tokio::time::sleep(10 * SECOND).await;
     let told = session.send_untrusted_tool_output("mail", "New mail:", EVIL);
     let (told, ()) = tokio::join!(told, tokio::time::sleep(10 * SECOND));
     assert!(told.unwrap(), "it was a moment for that");
