@@ -1,5 +1,5 @@
 //! What the model may do: a policy that refuses a large transfer and has a small one read back,
-//! and a hook that hears of everything.
+//! guards over what is said, and a hook that hears of everything.
 //!
 //! `OPENAI_API_KEY=... cargo run --example openai_policy`
 
@@ -8,9 +8,15 @@ use std::{error::Error, sync::Arc};
 use antiphon::{
     agent::FuncTool,
     live::LiveConfig,
-    policy::RulePolicy,
+    policy::{
+        RulePolicy,
+        guards::{PersonalData, Phrases},
+    },
     providers::openai::OpenAi,
-    session::{AgentSession, EventKind, IdleConfig, LifecycleHooks, SessionContext},
+    session::{
+        AgentSession, EventKind, IdleConfig, InputGuard, LifecycleHooks, OutputGuard,
+        SessionContext,
+    },
     types::{ToolCall, ToolResponse},
 };
 use async_trait::async_trait;
@@ -56,6 +62,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let session = AgentSession::builder(Arc::new(OpenAi::new()))
         .tool(send_money)
         .authorize(RulePolicy::parse("the policy", POLICY)?)
+        // No number of a card or an account is read out; and nobody is helped to get around the rules.
+        .output_guard(OutputGuard::new(PersonalData::default()))
+        .input_guard(InputGuard::new(Phrases::new(["ignore all rules"])))
         .hooks(Book)
         .build()?;
     let mut events = session.events();
@@ -73,6 +82,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
                 }
             }
             EventKind::ToolDenied { name, .. } => println!("denied: {name}"),
+            EventKind::ReplyDenied { reason, .. } | EventKind::WordsDenied { reason } => {
+                println!("not said, or not heard: {reason}");
+            }
             EventKind::AgentMessage { text, .. } => println!("agent: {text}"),
             _ => {}
         }

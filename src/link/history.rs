@@ -111,7 +111,9 @@ fn words_of_newest(mut rounds: Vec<Round>, limits: HistoryLimits) -> Told {
     if all_said {
         for words in [true, false] {
             let rest = |at: &usize| !turn[*at].0.is_users && turn[*at].1 == words;
-            newest_first().filter(rest).for_each(|at| drop(keep(at)));
+            newest_first().filter(rest).for_each(|at| {
+                keep(at);
+            });
         }
     } else {
         // An answer without its question would only puzzle, and so does half a question.

@@ -430,6 +430,35 @@ async fn a_call_waits_for_words_that_come_late_and_is_refused_where_they_do_not(
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_yes_that_is_denied_confirms_nothing() {
+    // It is the voice of somebody else, say.
+    let not_yes = InputGuard::new(|words: &Words<'_>| match words.text.contains("Yes") {
+        true => GuardVerdict::Deny(GuardDenial::new("another voice")),
+        false => GuardVerdict::Pass,
+    });
+    for by_voice in [true, false] {
+        let (setup, latch) = armed(not_yes.clone());
+        let confirm =
+            policy(|_| antiphon::agent::Verdict::Confirm { read_back: "Shall I pay?".into() });
+        let mut rig = setup.build(|it| it.authorize(confirm)).start().await;
+        rig.user_says("u1", "Pay the bill").calls_tool("r1", "c1", "pay", "{}");
+        rig.until(|kind| matches!(kind, EventKind::ToolConfirm { .. })).await;
+        rig.settle().await;
+        rig.reply_to("r2", 1).words("r2", "Shall I pay?").audio("r2", 100).done("r2");
+        listen(&rig, 200).await;
+        match by_voice {
+            true => drop(rig.user_says("u2", "Yes.")),
+            false => rig.session.send_text("Yes").unwrap(),
+        }
+        rig.settle().await;
+        rig.settle().await;
+        assert_eq!(outcomes(&rig.now().await), [("c1".into(), Outcome::Denied)], "{by_voice}");
+        assert!(latch.calls().is_empty());
+        assert_eq!(rig.outputs().await.len(), 1, "one output, always");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn typed_words_are_judged_too_and_a_guard_that_panics_denies() {
     let (setup, latch) = armed(InputGuard::new(|_: &Words<'_>| -> GuardVerdict { panic!("no") }));
     let mut rig = setup.start().await;

@@ -10,6 +10,7 @@ mod bounds;
 mod compatible;
 mod conversation;
 mod fixed;
+mod framing;
 mod guards;
 mod lifetime;
 mod link;

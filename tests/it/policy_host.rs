@@ -385,3 +385,142 @@ async fn what_the_host_answers_has_an_outcome_and_the_observer_its_receipt() {
     assert_eq!((&log[0]["answered_by"], &log[1]["answered_by"]), (&json!("host"), &json!("host")));
     assert_eq!(*seen.lock().unwrap(), Some(2));
 }
+
+/// Lets calls run as long as the office is open, which is known when it is asked.
+#[derive(Clone, Default)]
+struct Office(Arc<std::sync::atomic::AtomicBool>);
+
+impl Office {
+    fn closes(&self) {
+        self.0.store(true, std::sync::atomic::Ordering::SeqCst);
+    }
+}
+
+impl antiphon::policy::Policy for Office {
+    fn id(&self) -> &str {
+        "office"
+    }
+
+    fn decide(
+        &self,
+        _: &antiphon::policy::PolicyContext,
+        _: &ToolCall,
+    ) -> antiphon::agent::Verdict {
+        match self.0.load(std::sync::atomic::Ordering::SeqCst) {
+            true => antiphon::agent::Verdict::Deny(antiphon::agent::Denial::told("closed")),
+            false => antiphon::agent::Verdict::Allow,
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_waited_for_the_end_of_its_reply_is_decided_over_again() {
+    let (bank, office) = (bank(), Office::default());
+    let (mut rig, latch) = session(bank.host.policy(office.clone())).await;
+    rig.user_says("u1", "Pay.").reply("r1").calls("r1", &[("c1", "pay", r#"{"cents":5}"#)]);
+    rig.settle().await;
+    // The agent speaks for twenty seconds.
+    tokio::time::sleep(20 * SECOND).await;
+    office.closes();
+    rig.done("r1");
+    rig.until(|kind| matches!(kind, EventKind::ToolResult { .. })).await;
+    assert!(latch.calls().is_empty());
+    let log = written(&bank.path, "c1", "denied").await;
+    assert_eq!(story(&log, "c1"), ["allow", "deny", "denied"]);
+    assert_eq!((&log[1]["point"], &log[1]["reason"]), (&json!("start"), &json!("closed")));
+    assert_eq!(log[2]["happened"], "no", "what it took is given back");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_starts_after_the_caller_hung_up_is_decided_over_again() {
+    for closes in [false, true] {
+        let (bank, office) = (bank(), Office::default());
+        let (agent, _, _, latch) = agent();
+        let host = bank.host.policy(office.clone()).build().unwrap();
+        let setup = Setup::new()
+            .build(|it| it.agent(&agent).authorize(host).caller(ann()).on_hangup(OnHangup::Detach));
+        let mut rig = setup.start().await;
+        rig.user_says("u1", "Pay.").reply("r1").calls("r1", &[("c1", "pay", r#"{"cents":5}"#)]);
+        rig.settle().await;
+        rig.session.stop();
+        rig.until(|kind| matches!(kind, EventKind::Detached { .. })).await;
+        if closes {
+            office.closes();
+        }
+        rig.done("r1");
+        rig.until(|kind| matches!(kind, EventKind::ToolResult { .. })).await;
+        assert_eq!(latch.calls().len(), usize::from(!closes));
+        let (last, second) = if closes { ("denied", "deny") } else { ("success", "allow") };
+        let log = written(&bank.path, "c1", last).await;
+        assert_eq!(story(&log, "c1"), ["allow", second, last]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_host_was_never_handed_did_not_happen_and_takes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("receipts");
+    let day = 24 * 3_600 * SECOND;
+    let host = PolicyHost::builder()
+        .policy(AllowList::new("tools", ["host_pays"]).unwrap())
+        .limit(Limit::new("once", "host_pays", day).unwrap().per(Per::Caller).calls(1))
+        .receipts(ReceiptLog::open(&path).unwrap());
+    let host = host.build().unwrap();
+    let setup = Setup::new().build(|it| it.authorize(host).caller(ann()));
+    let mut rig = setup
+        .config(|config| config.host_tool(ToolDefinition::new("host_pays", "Pays.")))
+        .start()
+        .await;
+    rig.user_says("u1", "Pay.").reply("r1").audio("r1", 500);
+    rig.calls("r1", &[("c1", "host_pays", "{}")]);
+    rig.settle().await;
+    rig.session.interrupt().unwrap();
+    rig.settle().await;
+    rig.done_as("r1", antiphon::live::ReplyOutcome::Cancelled);
+    let events = rig.until(|kind| matches!(kind, EventKind::ToolResult { .. })).await;
+    let handed = |kind: &EventKind| matches!(kind, EventKind::HostToolCall { .. });
+    assert!(!events.iter().any(handed));
+    let log = written(&path, "c1", "interrupted").await;
+    let end = log.iter().find(|entry| entry["kind"] == "outcome").unwrap();
+    assert_eq!((&end["ran"], &end["happened"]), (&json!(false), &json!("no")), "{end}");
+    // So there is room.
+    rig.user_says("u2", "Pay.").calls_tool("r2", "c2", "host_pays", "{}");
+    rig.until(handed).await;
+    rig.session.stop();
+    rig.end().await;
+    // That one was handed over, and nobody knows what came of it.
+    let log = entries(&path);
+    let end = log.iter().rfind(|entry| entry["kind"] == "outcome").unwrap();
+    assert_eq!((&end["call"], &end["happened"]), (&json!("c2"), &json!("unknown")), "{end}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_who_approve_at_the_same_time_one_does_and_the_limit_is_no_hindrance() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("receipts");
+    let (agent, store, registry, latch) = agent();
+    let host = PolicyHost::builder()
+        .policy(AllowList::new("tools", ["pay"]).unwrap())
+        .policy(AskAbove::new("large", "pay", AmountField::minor("cents"), 100).unwrap())
+        .limit(Limit::new("once", "pay", 24 * 3_600 * SECOND).unwrap().per(Per::Caller).calls(1))
+        .receipts(ReceiptLog::open(&path).unwrap())
+        .build()
+        .unwrap();
+    let under = host.clone();
+    let setup = Setup::new().build(|it| it.agent(&agent).authorize(under).caller(ann()));
+    let mut rig = setup.start().await;
+    let key = parks(&mut rig).await;
+    drop(rig);
+    let tools = ToolExecutor::new(registry, Some(Arc::new(host)));
+    let approvals = Approvals::new(store).unwrap().witnessed_as(&tools);
+    let cx = InvocationContext::new();
+    let approves = async |by: &str| {
+        let memory = Arc::new(antiphon::agent::InMemory::new());
+        approvals.approve(&cx, &key, Answer::new().by(by), &tools, memory).await
+    };
+    let (one, other) = tokio::join!(approves("ann"), approves("bob"));
+    assert!(one.is_ok() != other.is_ok(), "{one:?} {other:?}");
+    assert_eq!(latch.calls().len(), 1);
+    let ends = entries(&path).iter().filter(|entry| entry["outcome"] == "success").count();
+    assert_eq!(ends, 1);
+}

@@ -37,9 +37,11 @@
 //! }
 //! ```
 
+mod error;
+
 use std::{fmt, sync::Arc, time::Duration};
 
-use antiphon_types::{JsonObject, Status, ToolArguments, ToolCall, ToolCallRequest};
+use antiphon_types::{JsonObject, ToolArguments, ToolCall, ToolCallRequest};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -57,6 +59,8 @@ use crate::{
     store::SessionStore,
     witness::{self, Witness},
 };
+
+pub use self::error::ApprovalError;
 
 /// How long one operation of the store may take.
 const STORE_LIMIT: Duration = Duration::from_secs(30);
@@ -77,6 +81,11 @@ pub struct Approvals {
     scoped: bool,
     /// Remembers what is decided here without any policy.
     witness: Option<Arc<dyn Witness>>,
+    /// Nothing is written down, neither what nobody decided over in time.
+    looks: bool,
+    /// Held while a call is judged and taken: of two who approve it at the same time the second one does not
+    /// take from limits what the first one is about to.
+    taking: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// What a person says to a call.
@@ -125,80 +134,6 @@ impl Answer {
     }
 }
 
-impl From<ApprovalError> for RuntimeError {
-    fn from(error: ApprovalError) -> Self {
-        match error {
-            ApprovalError::Runtime(error) => error,
-            error => Self::new(error.status(), error.to_string()),
-        }
-    }
-}
-
-/// Why a call was not decided over.
-#[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ApprovalError {
-    /// The store keeps no account of calls.
-    #[error("the store keeps no account of tool calls")]
-    Unsupported,
-    /// No call has this key, or it never waited for anybody.
-    #[error("no call {0:?} waits for a person")]
-    NotFound(Arc<str>),
-    /// It does not wait any more: it was decided over, or its time is up.
-    #[error("{}", stale(.0))]
-    NotWaiting(Box<CallRecord>),
-    /// Its arguments are not those that the person was shown.
-    #[error("the arguments of call {0:?} are not those that were shown")]
-    ChangedArguments(Arc<str>),
-    /// It is another agent's.
-    #[error("call {key:?} is one of agent {agent:?}")]
-    AnotherAgent {
-        /// The call.
-        key: Arc<str>,
-        /// Whose it is.
-        agent: Arc<str>,
-    },
-    /// There is no such tool here.
-    #[error("there is no tool {0:?} here that could run")]
-    NoTool(Arc<str>),
-    /// The store or the runtime failed.
-    #[error(transparent)]
-    Runtime(#[from] RuntimeError),
-}
-
-impl ApprovalError {
-    /// The canonical code.
-    pub fn status(&self) -> Status {
-        match self {
-            Self::Unsupported | Self::NotWaiting(_) => Status::FailedPrecondition,
-            Self::NotFound(_) | Self::NoTool(_) => Status::NotFound,
-            Self::ChangedArguments(_) | Self::AnotherAgent { .. } => Status::InvalidArgument,
-            Self::Runtime(error) => error.status(),
-        }
-    }
-}
-
-fn stale(record: &CallRecord) -> String {
-    let key = &record.key;
-    let by = record.approval.as_ref().and_then(|approval| approval.decision.as_ref());
-    let by = by.and_then(|decision| decision.by.as_deref());
-    let by = by.map(|name| format!(" by {name}")).unwrap_or_default();
-    match &record.state {
-        CallState::Waiting => format!("call {key:?} waits"),
-        CallState::Running { .. } => format!("call {key:?} was approved already{by}, and runs"),
-        CallState::Ended { outcome: Outcome::NotApproved, .. } => {
-            format!("call {key:?} was refused already{by}")
-        }
-        CallState::Ended { outcome: Outcome::Expired, .. } => {
-            format!("nobody decided over call {key:?} in time: it expired")
-        }
-        CallState::Ended { outcome: Outcome::Cancelled, .. } if by.is_empty() => {
-            format!("call {key:?} does not wait any more: the turn that asked for it was undone")
-        }
-        CallState::Ended { .. } => format!("call {key:?} was decided over already{by}"),
-    }
-}
-
 impl Approvals {
     /// Over the calls of this store.
     pub fn new(store: Arc<dyn SessionStore>) -> Result<Self, ApprovalError> {
@@ -213,6 +148,8 @@ impl Approvals {
             within: None,
             scoped: false,
             witness: None,
+            looks: false,
+            taking: Arc::default(),
         })
     }
 
@@ -245,6 +182,13 @@ impl Approvals {
             Some(policy) => self.witnessed_by(&**policy),
             None => self,
         }
+    }
+
+    /// Only looks: a call whose time is up is shown as expired, and becomes so once somebody looks who keeps
+    /// receipts of that.
+    pub fn looking(mut self) -> Self {
+        self.looks = true;
+        self
     }
 
     /// Tells the time of day, in the place of the system's clock.
@@ -421,11 +365,13 @@ impl Approvals {
         let refused = |outcome: Outcome, output: Value, detail: String| {
             self.ended(outcome, output, Some(detail))
         };
+        let taking = self.taking.clone().lock_owned().await;
         let refusal = match tools.admit_text(&context, request).await {
             Admission::Run(admitted) if admitted.call().args == record.arguments => {
                 let asked_by = record.approval.as_ref().map(|approval| approval.asked_by);
                 let told = decision.answer.clone().unwrap_or(Value::Bool(true));
                 let claimed = self.take(&cx, &record.key, decision).await?;
+                drop(taking);
                 let cancelled = cx.cancellation().child_token();
                 let mut run = RunContext::new(session, record.turn, memory, cancelled)
                     .with_invocation(invocation)
@@ -741,6 +687,9 @@ impl Approvals {
         record: CallRecord,
     ) -> Result<CallRecord, ApprovalError> {
         let Some(ended) = record.expired((self.clock)()) else { return Ok(record) };
+        if self.looks {
+            return Ok(CallRecord { state: ended, ..record });
+        }
         match self.decide(cx, &record.key, &ended, None).await {
             Ok(record) => {
                 self.witness(cx, &record).await;

@@ -308,14 +308,14 @@ impl Kept {
         Self { commitment: Some(commitment), ran: false, by_host: false, end: None }
     }
 
-    /// The host answers the call: from here on it may do something.
+    /// The host is going to answer the call.
     pub(crate) fn by_host(self) -> Self {
         let mut handed = self;
-        (handed.ran, handed.by_host) = (true, true);
+        handed.by_host = true;
         handed
     }
 
-    /// From here on the tool may do something.
+    /// From here on the tool, or the host, may do something.
     pub(crate) fn runs(&mut self) {
         self.ran = true;
     }

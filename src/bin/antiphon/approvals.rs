@@ -41,12 +41,15 @@ pub fn run(arguments: ApprovalsArguments) -> Result<(), Failure> {
         match arguments.command {
             ApprovalsCommand::List { session, common } => {
                 let desk = Desk::open(&common).await?;
-                let waiting = desk.approvals.waiting(&desk.cx, session.as_deref()).await;
+                // Who only looks keeps no receipts, so that nothing may end by that.
+                let approvals = desk.approvals.looking();
+                let waiting = approvals.waiting(&desk.cx, session.as_deref()).await;
                 print(&waiting.map_err(refused)?, common.json)
             }
             ApprovalsCommand::Show { key, common } => {
                 let desk = Desk::open(&common).await?;
-                let call = desk.approvals.call(&desk.cx, &key).await.map_err(refused)?;
+                let approvals = desk.approvals.looking();
+                let call = approvals.call(&desk.cx, &key).await.map_err(refused)?;
                 print(&[call], common.json)
             }
             ApprovalsCommand::Approve {
@@ -72,8 +75,8 @@ pub fn run(arguments: ApprovalsArguments) -> Result<(), Failure> {
                 if let Some(text) = answer {
                     decision = decision.told(object(&text)?);
                 }
-                let approved =
-                    desk.approvals.approve(&desk.cx, &key, decision, &tools, memory).await;
+                let approvals = desk.approvals.witnessed_as(&tools);
+                let approved = approvals.approve(&desk.cx, &key, decision, &tools, memory).await;
                 print(&[approved.map_err(refused)?], common.json)
             }
             ApprovalsCommand::Serve {

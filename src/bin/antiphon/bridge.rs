@@ -27,6 +27,7 @@ use antiphon::{
 
 use tokio::{sync::oneshot, time::timeout};
 
+pub use self::agents::call_definitions;
 use self::agents::{Agents, known_provider};
 use crate::{
     args::{BridgeArguments, BridgeCommand, CallArguments, TokenArguments},

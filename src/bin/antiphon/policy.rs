@@ -11,6 +11,7 @@ use antiphon::{
 
 use crate::{
     args::{PolicyArguments, PolicyCommand},
+    bridge,
     failure::Failure,
     toolbox::Toolbox,
 };
@@ -93,11 +94,17 @@ fn explain(policy: &Path, call: &str, tools: Option<&Path>) -> Result<(), Failur
     Ok(())
 }
 
-/// The built-in tools, and those of the file.
+/// The built-in tools, those of the file, and those of a telephone call.
 fn known_tools(tools: Option<&Path>) -> Result<Vec<ToolDefinition>, Failure> {
     let tools = tools.map(load_tools).transpose().map_err(Failure::usage)?;
     let toolbox = Toolbox::with_tools(tools.as_ref(), Arc::new(InMemory::new()))?;
-    Ok(toolbox.registry.definitions())
+    let mut known = toolbox.registry.definitions();
+    for of_a_call in bridge::call_definitions() {
+        if known.iter().all(|tool| tool.name != of_a_call.name) {
+            known.push(of_a_call);
+        }
+    }
+    Ok(known)
 }
 
 fn load(policy: &Path, tools: &[ToolDefinition]) -> Result<PolicyFile, Failure> {

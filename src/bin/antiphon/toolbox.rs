@@ -129,6 +129,10 @@ pub fn host(policy: &PolicyFile, name: &str, books: &BookArguments) -> Result<Po
     let mut host = policy.host();
     if let Some(path) = &books.limits {
         host = host.limit_store(SqliteLimits::open(path).map_err(Failure::usage)?);
+    } else if !policy.limits().is_empty() {
+        eprintln!(
+            "antiphon: {name}: what is used of its limits is forgotten when the program ends"
+        );
     }
     match &books.receipts {
         Some(path) => {

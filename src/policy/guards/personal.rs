@@ -82,8 +82,8 @@ impl PersonalData {
             }
         };
         if self.has(PersonalKind::Iban) {
-            let (found, open) = iban(words.text);
-            if found.is_some_and(|found| self.denies(&found)) {
+            let (found, open) = ibans(words.text);
+            if found.iter().any(|found| self.denies(found)) {
                 return (Some(PersonalKind::Iban), None);
             }
             held(open);
@@ -95,18 +95,18 @@ impl PersonalData {
             }
             for run in &runs {
                 let found = match kind {
-                    PersonalKind::Card => run.card(),
-                    _ => run.phone(),
+                    PersonalKind::Card => run.cards(),
+                    _ => run.phones(),
                 };
-                if found.is_some_and(|digits| self.denies(&digits)) {
+                if found.iter().any(|digits| self.denies(digits)) {
                     return (Some(kind), None);
                 }
-                held(run.is_open(words.text).then_some(run.at));
+                held(run.open(words.text));
             }
         }
         if self.has(PersonalKind::Email) {
-            let (found, open) = email(words.text);
-            if found.is_some_and(|found| self.denies(&found)) {
+            let (found, open) = emails(words.text);
+            if found.iter().any(|found| self.denies(found)) {
                 return (Some(PersonalKind::Email), None);
             }
             held(open);
@@ -144,45 +144,94 @@ struct Run {
     end: usize,
     plus: bool,
     /// Groups as they were written.
-    groups: Vec<String>,
+    groups: Vec<Group>,
+}
+
+#[derive(Debug)]
+struct Group {
+    at: usize,
+    digits: String,
+    /// A comma or the like, and a space, part it from the group before.
+    parted: bool,
 }
 
 impl Run {
-    /// Whole groups that are a card's number.
-    fn card(&self) -> Option<String> {
-        self.windows(CARD_DIGITS).find(|digits| {
-            let begins = matches!(digits.as_bytes().first(), Some(b'2'..=b'6'));
-            begins && luhn(digits)
-        })
+    /// Whole groups that are a card's number, wherever they begin.
+    fn cards(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        for from in 0..self.groups.len() {
+            for digits in self.from(from, CARD_DIGITS) {
+                let begins = matches!(digits.as_bytes().first(), Some(b'2'..=b'6'));
+                if begins && luhn(&digits) {
+                    found.push(digits);
+                }
+            }
+        }
+        found
     }
 
-    /// All of it, where it is a telephone number.
-    fn phone(&self) -> Option<String> {
-        let digits = self.groups.concat();
-        let begins = self.plus || digits.starts_with('0');
-        (begins && PHONE_DIGITS.contains(&digits.len())).then_some(digits)
+    /// Whole groups that are a telephone number: from the beginning or a comma to the end or a comma, or
+    /// up to where another number begins.
+    fn phones(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        let begins = |at: usize| self.groups[at].digits.starts_with('0');
+        for (from, group) in self.groups.iter().enumerate() {
+            if from > 0 && !group.parted || !(from == 0 && self.plus || begins(from)) {
+                continue;
+            }
+            let mut digits = String::new();
+            for (at, group) in self.groups.iter().enumerate().skip(from) {
+                digits.push_str(&group.digits);
+                let next = at + 1;
+                let ends = next == self.groups.len() || self.groups[next].parted || begins(next);
+                if ends && PHONE_DIGITS.contains(&digits.len()) {
+                    found.push(digits.clone());
+                }
+                if digits.len() > *PHONE_DIGITS.end() {
+                    break;
+                }
+            }
+        }
+        found
     }
 
-    fn windows(
+    /// The digits of whole groups from this one on, as many as there may be.
+    fn from(
         &self,
+        from: usize,
         lengths: std::ops::RangeInclusive<usize>,
     ) -> impl Iterator<Item = String> + '_ {
-        let all = (0..self.groups.len()).flat_map(move |from| {
-            (from + 1..=self.groups.len()).map(move |to| self.groups[from..to].concat())
+        let mut digits = String::new();
+        let groups = self.groups[from..].iter();
+        let most = *lengths.end();
+        let all = groups.map(move |group| {
+            digits.push_str(&group.digits);
+            digits.clone()
         });
-        all.filter(move |digits| lengths.contains(&digits.len()))
+        all.take_while(move |digits| digits.len() <= most)
+            .filter(move |digits| lengths.contains(&digits.len()))
     }
 
-    /// More digits of it may come.
-    fn is_open(&self, text: &str) -> bool {
-        let after = text[self.end..].trim_end();
-        let digits: usize = self.groups.iter().map(String::len).sum();
+    /// Where a number begins of which more digits may come.
+    fn open(&self, text: &str) -> Option<usize> {
+        let digits: usize = self.groups.iter().map(|group| group.digits.len()).sum();
         let short = digits < OPEN_DIGITS && !self.plus;
-        match after {
-            "" => digits <= *CARD_DIGITS.end(),
-            "." | "," | ":" | ";" | "-" => digits <= *CARD_DIGITS.end() && !short,
-            _ => false,
+        match text[self.end..].trim_end() {
+            "" => {}
+            "." | "," | ":" | ";" | "-" if !short => {}
+            _ => return None,
         }
+        if digits <= *CARD_DIGITS.end() {
+            return Some(self.at);
+        }
+        // One number, and the beginning of another one.
+        let mut left = digits;
+        let last = self.groups.iter().find(|group| {
+            let fits = left <= *CARD_DIGITS.end();
+            left -= group.digits.len();
+            fits
+        });
+        last.map(|group| group.at)
     }
 }
 
@@ -191,6 +240,8 @@ fn digit_runs(text: &str) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     let mut goes_on = false;
     let mut plus: Option<usize> = None;
+    // Where a comma or the like ended.
+    let mut comma: Option<usize> = None;
     for (at, token) in tokens(text) {
         let end = at + token.len();
         let digits = match token.chars().all(|c| c.is_ascii_digit()) {
@@ -199,19 +250,21 @@ fn digit_runs(text: &str) -> Vec<Run> {
         };
         match digits {
             Some(digits) => {
+                let parted = comma.take().is_some_and(|comma| comma < at);
+                let group = Group { at, digits, parted };
                 if goes_on && let Some(run) = runs.last_mut() {
-                    run.groups.push(digits);
+                    run.groups.push(group);
                     run.end = end;
                 } else {
                     let from = plus.unwrap_or(at);
-                    runs.push(Run { at: from, end, plus: plus.is_some(), groups: vec![digits] });
+                    runs.push(Run { at: from, end, plus: plus.is_some(), groups: vec![group] });
                 }
                 (goes_on, plus) = (true, None);
             }
             None if token == "+" => (goes_on, plus) = (false, Some(at)),
             None if token.eq_ignore_ascii_case("plus") => (goes_on, plus) = (false, Some(at)),
             // "one, four" and "12/34" are one run, and so is "(0) 30".
-            None if is_between(token) => {}
+            None if is_between(token) => comma = (!matches!(token, "(" | ")")).then_some(end),
             None => (goes_on, plus) = (false, None),
         }
     }
@@ -274,10 +327,10 @@ fn luhn(digits: &str) -> bool {
     sum.is_multiple_of(10)
 }
 
-/// An account number, and where one may begin of which the end is missing.
-fn iban(text: &str) -> (Option<String>, Option<usize>) {
+/// The account numbers, and where one may begin of which the end is missing.
+fn ibans(text: &str) -> (Vec<String>, Option<usize>) {
     let letters = Letters::of(text);
-    let mut open = None;
+    let (mut found, mut open) = (Vec::new(), None);
     for at in letters.beginnings() {
         let rest = &letters.chars[at..];
         let (mut number, mut whole) = (String::new(), false);
@@ -303,14 +356,15 @@ fn iban(text: &str) -> (Option<String>, Option<usize>) {
             }
         }
         if whole && mod_97(&number) {
-            return (Some(number), None);
+            found.push(number);
+            continue;
         }
         let known = number.len() >= 4 && length_of(&number).is_some();
         if known && !whole && number.len() == rest.len() {
             open = open.or(Some(rest[0].at));
         }
     }
-    (None, open)
+    (found, open)
 }
 
 /// A letter with another one beside it.
@@ -345,14 +399,15 @@ fn mod_97(number: &str) -> bool {
     rest == 1
 }
 
-/// An e-mail address, and where one may begin of which the end is missing.
-fn email(text: &str) -> (Option<String>, Option<usize>) {
+/// The e-mail addresses, and where one may begin of which the end is missing.
+fn emails(text: &str) -> (Vec<String>, Option<usize>) {
+    let mut found = Vec::new();
     for (at, _) in text.match_indices('@') {
         let local = text[..at].rsplit(|c: char| !is_local(c)).next().unwrap_or_default();
         let domain = text[at + 1..].split(|c: char| !is_domain(c)).next().unwrap_or_default();
         let domain = domain.trim_end_matches(['.', '-']);
         if !local.is_empty() && domain.contains('.') {
-            return (Some(format!("{local}@{domain}")), None);
+            found.push(format!("{local}@{domain}"));
         }
     }
     let words: Vec<(usize, &str)> = spoken_words(text).collect();
@@ -361,10 +416,10 @@ fn email(text: &str) -> (Option<String>, Option<usize>) {
         let is_address = at.eq_ignore_ascii_case("at") && dot.eq_ignore_ascii_case("dot");
         if is_address && name.chars().all(is_domain) && !name.ends_with('.') {
             let end = end.trim_end_matches(|c: char| !c.is_alphanumeric());
-            return (Some(format!("{local}@{name}.{end}")), None);
+            found.push(format!("{local}@{name}.{end}"));
         }
     }
-    (None, open_email(text, &words))
+    (found, open_email(text, &words))
 }
 
 fn open_email(text: &str, words: &[(usize, &str)]) -> Option<usize> {
@@ -435,6 +490,9 @@ mod tests {
             ("Write to anna at example dot com", Email),
             ("Call +49 30 1234567", Phone),
             ("Call 0171 2345678 today", Phone),
+            ("Her numbers: 0171 2345678, 030 1234567", Phone),
+            ("0171 2345678 030 1234567", Phone),
+            ("0171 2345678. 12345 is the code", Phone),
             ("plus four nine three zero one two three four five six seven", Phone),
         ] {
             assert_eq!(found(text), Some(kind), "{text}");
@@ -481,6 +539,26 @@ mod tests {
             GuardVerdict::Pass
         );
         assert!(matches!(judge("Call +49 30 1234568"), GuardVerdict::Deny(_)));
+        // What is allowed lets nothing else pass, before it or after it.
+        let other = guard.allow("DE89 3704 0044 0532 0130 00").allow("4111 1111 1111 1111");
+        for text in [
+            "Write to help@bank.example, or to Anna herself, anna@example.com.",
+            "Write to help@bank.example, or to anna at example dot com",
+            "Anna at example dot com, or help@bank.example",
+            "Ours is DE89 3704 0044 0532 0130 00 and yours GB82 WEST 1234 5698 7654 32.",
+            "4111 1111 1111 1111, 5500 0000 0000 0004",
+            "+49 30 1234567, 0171 2345678",
+        ] {
+            assert!(matches!(other.judge(&Words::whole(text)), GuardVerdict::Deny(_)), "{text}");
+        }
+        for (text, from) in [
+            ("Ours is DE89 3704 0044 0532 0130 00 and yours GB82 WEST 12", "GB82"),
+            ("Write to help@bank.example, or to anna at example dot ", "anna"),
+            ("4111 1111 1111 1111, 5500 0000 00", "1111 1111, 5500"),
+        ] {
+            let from = text.find(from).unwrap();
+            assert_eq!(other.judge(&Words::so_far(text)), GuardVerdict::Hold { from }, "{text}");
+        }
         let cards = PersonalData::new([PersonalKind::Card]);
         assert_eq!(cards.judge(&Words::whole("anna@example.com")), GuardVerdict::Pass);
     }

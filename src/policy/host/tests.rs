@@ -7,11 +7,12 @@ use std::{
 };
 
 use antiphon_agent::{
-    Admission, Caller, Executed, ExecutorLimits, FuncTool, InMemory, InvocationContext, RunContext,
-    ToolError, ToolExecutor, ToolRegistry,
+    Admission, Caller, Executed, ExecutorLimits, FuncTool, InMemory, InvocationContext, Outcome,
+    RunContext, ToolError, ToolExecutor, ToolRegistry, ledger::canonical_hash,
 };
-use antiphon_types::{ToolArguments, ToolCallRequest, ToolResponse};
+use antiphon_types::{JsonObject, ToolArguments, ToolCallRequest, ToolResponse};
 use proptest::prelude::*;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::policy::{AllowList, AmountField, AskAbove, Per, receipts::verify};
@@ -493,6 +494,33 @@ async fn ten_thousand_calls_that_nobody_allows_run_nothing() {
     calls.join_all().await;
     assert!(till.paid().is_empty());
     assert_eq!(host.statistics().not_allowed, 10_000);
+}
+
+#[tokio::test]
+async fn a_clock_that_steps_lets_nobody_spend_more() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("receipts");
+    let clock = Arc::new(std::sync::atomic::AtomicI64::new(1_000_000_000));
+    let reads = clock.clone();
+    let till = Till::default();
+    let host = paying()
+        .limit(daily(100))
+        .receipts(ReceiptLog::open(&path).unwrap())
+        .clock(move || Timestamp::from_second(reads.load(Ordering::SeqCst)).unwrap());
+    let tools = ToolExecutor::new(till.tools(None), Some(Arc::new(host.build().unwrap())));
+    const DAY: i64 = 24 * 60 * 60;
+    // Set back by two days, by a second, ahead by an hour; and back to where it was.
+    let steps = [0, -2 * DAY, -1, 60 * 60, 0, -30 * DAY, 0];
+    for (n, step) in steps.into_iter().enumerate() {
+        clock.store(1_000_000_000 + step, Ordering::SeqCst);
+        let expected = if n == 0 { Outcome::Success } else { Outcome::RateLimited };
+        assert_eq!(call(&tools, &n.to_string(), r#"{"cents":60}"#).await, expected, "{step}");
+    }
+    clock.store(1_000_000_000 + 2 * DAY, Ordering::SeqCst);
+    assert_eq!(call(&tools, "later", r#"{"cents":60}"#).await, Outcome::Success);
+    // Whatever the clock says, the log is in the order in which things happened.
+    assert_eq!(entries(&path).len(), steps.len() + 3);
+    assert_eq!(till.total(), 120);
 }
 
 #[test]

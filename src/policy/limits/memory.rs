@@ -15,6 +15,8 @@ use crate::policy::Spent;
 
 /// Counts that are kept at the same time; further ones are refused, and so the calls under them.
 const MAX_KEYS: usize = 100_000;
+/// What cannot be forgotten is not looked for again before so much time has passed.
+const SWEEP_MS: u64 = 1_000;
 
 /// Limits of one process, forgotten when it ends. For tests, and for limits per session.
 #[derive(Debug, Default)]
@@ -32,12 +34,27 @@ impl InMemoryLimits {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Counts {
+    max_keys: usize,
+    /// When those that do not count any more were looked for.
+    swept: Option<i64>,
     /// By key, then by when a step ends and how long it is.
     used: HashMap<String, (Window, BTreeMap<Step, Used>)>,
     reservations: HashMap<u64, Vec<(String, Step, u64)>>,
     next: u64,
+}
+
+impl Default for Counts {
+    fn default() -> Self {
+        Self {
+            max_keys: MAX_KEYS,
+            swept: None,
+            used: HashMap::new(),
+            reservations: HashMap::new(),
+            next: 0,
+        }
+    }
 }
 
 type Step = (i64, i64);
@@ -49,12 +66,34 @@ impl Counts {
         steps.range((begins.saturating_add(1), i64::MIN)..).map(|(_, used)| *used).collect()
     }
 
+    /// Forgets keys of which nothing counts any more. A clock that jumps is not believed before something
+    /// was used by it.
     fn forget(&mut self, now: Timestamp) {
+        let ends = self.used.values().filter_map(|(_, steps)| steps.last_key_value());
+        let newest = ends.map(|((end, _), _)| *end).max();
         self.used.retain(|_, (window, steps)| {
-            let newest = steps.last_key_value().map(|((end, _), _)| *end);
             *steps = steps.split_off(&(window.forgettable(now, newest), i64::MIN));
             !steps.is_empty()
         });
+    }
+}
+
+impl Counts {
+    /// Whether there is room for the keys of these that are new.
+    fn has_room_for(&mut self, now: Timestamp, draws: &[Draw]) -> bool {
+        let new = |used: &HashMap<String, _>| {
+            draws.iter().filter(|draw| !used.contains_key(&draw.key)).count()
+        };
+        let missing = new(&self.used);
+        if missing == 0 || self.used.len() + missing <= self.max_keys {
+            return true;
+        }
+        let at = now.as_millisecond();
+        if self.swept.is_none_or(|swept| swept.abs_diff(at) >= SWEEP_MS) {
+            self.swept = Some(at);
+            self.forget(now);
+        }
+        self.used.len() + new(&self.used) <= self.max_keys
     }
 }
 
@@ -69,11 +108,9 @@ impl LimitStore for InMemoryLimits {
             };
             return Ok(Reserved::No { limit: draw.limit.clone(), until });
         }
-        if counts.used.len() + draws.len() > MAX_KEYS {
-            counts.forget(now);
-            if counts.used.len() + draws.len() > MAX_KEYS {
-                return Err(LimitError(format!("more than {MAX_KEYS} counts at the same time")));
-            }
+        if !counts.has_room_for(now, draws) {
+            let most = counts.max_keys;
+            return Err(LimitError(format!("more than {most} counts at the same time")));
         }
         let mut taken = Vec::with_capacity(draws.len());
         for draw in draws {
@@ -125,5 +162,42 @@ impl LimitStore for InMemoryLimits {
             Spent::new(draw.limit.clone(), calls, amount)
         });
         Ok(spent.collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn draw(key: &str) -> Draw {
+        Draw {
+            limit: "l".into(),
+            key: key.into(),
+            window: Duration::from_secs(60),
+            max_calls: Some(10),
+            max_amount: None,
+            amount: 0,
+        }
+    }
+
+    #[test]
+    fn counts_that_are_over_make_room_and_those_that_are_known_need_none() {
+        let limits = InMemoryLimits::new();
+        limits.lock().max_keys = 100;
+        let at = |seconds: i64| Timestamp::from_second(1_000_000 + seconds).unwrap();
+        let takes = |key: &str, seconds| limits.reserve(at(seconds), &[draw(key)]);
+        for caller in 0..100 {
+            takes(&caller.to_string(), 0).unwrap();
+        }
+        assert!(takes("one more", 1).is_err(), "there is no room");
+        assert!(matches!(takes("7", 1), Ok(Reserved::Yes(_))), "it has a count");
+        // Ten windows later nobody's counts any more, but for the one that was used meanwhile.
+        assert!(matches!(takes("7", 600), Ok(Reserved::Yes(_))));
+        for caller in 200..299 {
+            assert!(matches!(takes(&caller.to_string(), 602), Ok(Reserved::Yes(_))), "{caller}");
+        }
+        assert_eq!(limits.spent(at(602), &[draw("7")]).unwrap()[0].calls, 1);
     }
 }

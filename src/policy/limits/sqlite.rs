@@ -31,6 +31,9 @@ const VERSION: i64 = 2;
 /// is going to settle it.
 const ABANDONED_MS: i64 = 7 * 24 * 60 * 60 * 1_000;
 
+/// After so many reservations, keys that nobody takes from any more are looked for.
+const SWEEP_EVERY: u64 = 1_000;
+
 /// Limits in a SQLite file: a restart does not reset them, and all processes that open the file take
 /// from the same. What was taken is on the disk before a tool runs, also when the power fails.
 pub struct SqliteLimits {
@@ -87,9 +90,11 @@ impl LimitStore for SqliteLimits {
                 let window = Window::of(draw.window);
                 let ((start, length), amount) = (window.step_of(now), units(draw.amount)?);
                 let end = start.saturating_add(length);
-                let newest: Option<i64> = transaction
-                    .prepare_cached("SELECT max(until) FROM used WHERE key = ?1")?
-                    .query_row([&draw.key], |row| row.get(0))?;
+                // Another host may give the limit a longer window, of which its steps tell.
+                let (newest, longest): (Option<i64>, Option<i64>) = transaction
+                    .prepare_cached("SELECT max(until), max(length) FROM used WHERE key = ?1")?
+                    .query_row([&draw.key], |row| Ok((row.get(0)?, row.get(1)?)))?;
+                let kept_for = longest.map_or(window, |step| window.longer(Window::of_step(step)));
                 transaction
                     .prepare_cached(
                         "INSERT INTO used (key, until, length, calls, amount) VALUES (?1, ?2, ?3, 1, ?4)
@@ -99,7 +104,7 @@ impl LimitStore for SqliteLimits {
                     .execute(params![draw.key, end, length, amount])?;
                 transaction
                     .prepare_cached("DELETE FROM used WHERE key = ?1 AND until < ?2")?
-                    .execute(params![draw.key, window.forgettable(now, newest)])?;
+                    .execute(params![draw.key, kept_for.forgettable(now, newest)])?;
                 taken.push(Taken { key: draw.key.clone(), end, length, amount });
             }
             let taken = serde_json::to_string(&taken)?;
@@ -107,6 +112,9 @@ impl LimitStore for SqliteLimits {
                 .prepare_cached("INSERT INTO reservation (at, taken) VALUES (?1, ?2)")?
                 .execute(params![now.as_millisecond(), taken])?;
             let id = u64::try_from(transaction.last_insert_rowid())?;
+            if id.is_multiple_of(SWEEP_EVERY) {
+                sweep(transaction, now)?;
+            }
             Ok(Reserved::Yes(ReservationId(id)))
         })
     }
@@ -175,6 +183,17 @@ fn used(connection: &Connection, now: Timestamp, draw: &Draw) -> Result<Vec<Used
     .collect()
 }
 
+/// Forgets what does not count any more, of whatever key: four windows after it was used. A clock that jumps
+/// is not believed before something was used by it.
+fn sweep(transaction: &Transaction<'_>, now: Timestamp) -> Result<(), Trouble> {
+    transaction.execute(
+        "DELETE FROM used
+         WHERE until + length * 240 < min(?1, (SELECT max(until) FROM used))",
+        [now.as_millisecond()],
+    )?;
+    Ok(())
+}
+
 fn take(
     transaction: &Transaction<'_>,
     reservation: ReservationId,
@@ -209,6 +228,7 @@ fn prepare(connection: &mut Connection) -> Result<(), Trouble> {
         (APPLICATION_ID, VERSION) => {
             let now = Timestamp::now().as_millisecond();
             transaction.execute("DELETE FROM reservation WHERE at < ?1", [now - ABANDONED_MS])?;
+            sweep(&transaction, Timestamp::now())?;
         }
         (APPLICATION_ID, version) => {
             return Err(Trouble(format!("it has version {version} of limits, not {VERSION}")));

@@ -44,6 +44,12 @@ impl Window {
         Self { length_ms, step_ms: div_ceil(length_ms, STEPS) }
     }
 
+    /// The window that has steps of this length, in milliseconds, or a little longer.
+    pub(super) fn of_step(step_ms: i64) -> Self {
+        let step_ms = step_ms.clamp(1, i64::MAX / 4 / STEPS);
+        Self { length_ms: step_ms * STEPS, step_ms }
+    }
+
     /// Of a limit that two hosts give different windows, the longer one.
     pub(super) fn longer(self, other: Self) -> Self {
         if self.length_ms < other.length_ms { other } else { self }

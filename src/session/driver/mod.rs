@@ -493,8 +493,9 @@ impl Driver {
         self.due |= Sources::TASKS;
         match output {
             Output::Discard { ticket } => tasks.discard(ticket),
-            Output::Invoke { ticket, turn } => {
-                tasks.invoke(ticket, turn, invocation, self.shared.max_tool_output());
+            Output::Invoke { ticket, turn, again } => {
+                let max_output = self.shared.max_tool_output();
+                tasks.invoke(ticket, turn, again, invocation, max_output);
             }
             Output::Unapproved { request, outcome, turn } => {
                 tasks.refuse(&request, outcome, turn, invocation);

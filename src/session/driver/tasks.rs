@@ -13,7 +13,11 @@ use antiphon_agent::{
 use antiphon_types::{
     JsonObject, ToolArguments, ToolBehavior, ToolCall, ToolCallRequest, ToolResponse,
 };
-use tokio::{sync::mpsc, task::JoinSet};
+use tokio::{
+    sync::mpsc,
+    task::JoinSet,
+    time::{Duration, Instant},
+};
 use tokio_util::sync::CancellationToken;
 
 use super::hook_task::Runner;
@@ -38,6 +42,15 @@ pub(crate) enum Done {
     Observed,
 }
 
+/// A call that may run, since when.
+struct Admitted {
+    call: AdmittedCall,
+    since: Instant,
+}
+
+/// A call that did not start so long after it was admitted has waited: the policy looks at it again.
+const WAITED: Duration = Duration::from_millis(250);
+
 /// How a call is asked for.
 pub(crate) struct Asked {
     /// The user said yes to it.
@@ -50,7 +63,9 @@ pub(crate) struct Asked {
 /// All tasks of a session's calls. Dropping it aborts them.
 pub(crate) struct CallTasks {
     tasks: JoinSet<Done>,
-    admitted: HashMap<Ticket, AdmittedCall>,
+    admitted: HashMap<Ticket, Admitted>,
+    /// Calls that the host is to be handed, by their ids.
+    hosted: HashMap<Ticket, Arc<str>>,
     running: HashMap<Ticket, CancellationToken>,
     progress: mpsc::Receiver<(Ticket, Box<ModelResponseChunk>)>,
     progress_sender: mpsc::Sender<(Ticket, Box<ModelResponseChunk>)>,
@@ -79,6 +94,7 @@ impl CallTasks {
         Self {
             tasks: JoinSet::new(),
             admitted: HashMap::new(),
+            hosted: HashMap::new(),
             running: HashMap::new(),
             progress,
             progress_sender,
@@ -161,15 +177,18 @@ impl CallTasks {
     }
 
     /// Runs an admitted call: observers, tool, observers. An output with more than `max_output` bytes
-    /// is cut.
+    /// is cut. `again`: the policy looks at it once more in any case.
     pub(crate) fn invoke(
         &mut self,
         ticket: Ticket,
         turn: u64,
+        again: bool,
         invocation: InvocationContext,
         max_output: usize,
     ) {
-        let Some(admitted) = self.admitted.remove(&ticket) else { return };
+        let Some(Admitted { call: admitted, since }) = self.admitted.remove(&ticket) else {
+            return;
+        };
         let cancelled = CancellationToken::new();
         self.running.insert(ticket, cancelled.clone());
         let (chunks, stream) = mpsc::channel(MAX_PROGRESS);
@@ -190,11 +209,14 @@ impl CallTasks {
             // Whoever cancels the call does not wait for its observers either.
             let observed = cancelled.run_until_cancelled(runner.call_starts(&call)).await;
             let mut executed = match observed {
-                Some(()) => tokio::select! {
-                    biased;
-                    executed = executor.run(admitted, context) => executed,
-                    never = progress.forward() => match never {},
-                },
+                Some(()) => {
+                    context.waited = again || since.elapsed() >= WAITED;
+                    tokio::select! {
+                        biased;
+                        executed = executor.run(admitted, context) => executed,
+                        never = progress.forward() => match never {},
+                    }
+                }
                 None => cancelled_output(&call),
             };
             progress.flush().await;
@@ -209,6 +231,8 @@ impl CallTasks {
 
     /// Tells the observers of a call that the host answers itself.
     pub(crate) fn observe_start(&mut self, call: ToolCall) {
+        self.hosted.retain(|_, id| *id != call.id);
+        self.executor.handed_over(&call.id);
         let runner = self.runner.clone();
         self.tasks.spawn(inside::run(self.runner.mark, async move {
             runner.call_starts(&call).await;
@@ -218,6 +242,7 @@ impl CallTasks {
 
     /// Tells the observers of an output that no tool made.
     pub(crate) fn observe_end(&mut self, ticket: Ticket, call: ToolCall, executed: Executed) {
+        self.hosted.remove(&ticket);
         let (runner, executor) = (self.runner.clone(), self.executor.clone());
         self.tasks.spawn(inside::run(self.runner.mark, async move {
             let executed = executor.answered_by_host(executed).await;
@@ -242,6 +267,9 @@ impl CallTasks {
     /// Forgets an admitted call.
     pub(crate) fn discard(&mut self, ticket: Ticket) {
         self.admitted.remove(&ticket);
+        if let Some(id) = self.hosted.remove(&ticket) {
+            self.executor.not_handed_over(&id);
+        }
     }
 
     /// Cancels a running call; it still ends by itself.
@@ -315,10 +343,14 @@ impl CallTasks {
                             ends_on_interruption: admitted.on_interruption()
                                 == OnInterruption::Cancel,
                         };
-                        self.admitted.insert(ticket, admitted);
+                        let since = Instant::now();
+                        self.admitted.insert(ticket, Admitted { call: admitted, since });
                         Decision::Run { call, manner }
                     }
-                    Admission::Host(call) => Decision::Host { call },
+                    Admission::Host(call) => {
+                        self.hosted.insert(ticket, call.id.clone());
+                        Decision::Host { call }
+                    }
                     Admission::Refused(refused) => Decision::Refused(refused),
                     Admission::Confirm { read_back, .. } => Decision::Confirm { read_back },
                     Admission::Duplicate => Decision::Duplicate,

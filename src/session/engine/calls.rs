@@ -20,6 +20,8 @@ pub(crate) struct Call {
     pub(crate) manner: Manner,
     /// The provider runs it itself, once it is permitted.
     pub(crate) by_provider: bool,
+    /// It was judged before the caller hung up: it is judged again before it runs.
+    pub(crate) outlived_caller: bool,
     /// The user confirmed it.
     pub(crate) confirmed: bool,
     /// The words by which it is read back.
@@ -112,6 +114,7 @@ impl Calls {
             stage: Stage::Judging,
             manner: Manner::default(),
             by_provider: false,
+            outlived_caller: false,
             confirmed: false,
             read_back: None,
             withdrawn: false,
@@ -128,6 +131,13 @@ impl Calls {
             });
         }
         ticket
+    }
+
+    /// The caller hung up: calls that have not started yet go on without.
+    pub(crate) fn outlive_caller(&mut self) {
+        for call in &mut self.open {
+            call.outlived_caller |= matches!(call.stage, Stage::Judging | Stage::Approved { .. });
+        }
     }
 
     pub(crate) fn find(&mut self, ticket: Ticket) -> Option<&mut Call> {

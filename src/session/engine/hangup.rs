@@ -114,6 +114,7 @@ impl Engine {
         for call in asked {
             self.refuse_parked(call, "the caller hung up");
         }
+        self.calls.outlive_caller();
         let with_host =
             self.calls.iter().filter(|call| matches!(call.stage, Stage::WithHost { .. }));
         let with_host: Vec<_> = with_host.map(|call| call.ticket).collect();

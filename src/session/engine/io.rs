@@ -285,7 +285,8 @@ pub(crate) enum Output {
     /// A call that nobody allowed has its output: the user said no, or it was given up before.
     Unapproved { request: ToolCallRequest, outcome: Outcome, turn: u64 },
     /// Run the admitted call. Answered by [`Input::ToolDone`].
-    Invoke { ticket: Ticket, turn: u64 },
+    /// `again`: the policy judges it once more before.
+    Invoke { ticket: Ticket, turn: u64, again: bool },
     /// Tell the observers of a call that the host answers itself.
     ObserveHostCall { call: ToolCall },
     /// An authorised call has its output without having run: tell its observers. Answered by

@@ -68,7 +68,9 @@ impl Engine {
         call.stage = Stage::Judging;
         call.confirmed = true;
         let (request, turn) = (call.request.clone(), call.turn);
-        self.admit(ticket, request, true, turn);
+        // The words of the yes are judged, too.
+        let said_in = self.turn.number;
+        self.admit_confirmed(ticket, request, turn, said_in);
         // The user's yes is a turn of its own, and the tool's result is the answer to it.
         self.turn.replied = false;
     }

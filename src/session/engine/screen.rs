@@ -46,6 +46,8 @@ struct HeldCall {
     request: ToolCallRequest,
     confirmed: bool,
     turn: u64,
+    /// The turn in which the user said yes to it.
+    said_in: Option<u64>,
     until: Instant,
 }
 
@@ -70,6 +72,20 @@ impl Screening {
             self.turns.len() - 1
         });
         &mut self.turns[at]
+    }
+
+    /// What the words of the turn that asked let it do, and those of the yes.
+    fn leave_of(&self, turn: u64, said_in: Option<u64>) -> Leave {
+        match (self.leave(turn), said_in.map(|turn| self.leave(turn))) {
+            (Leave::Refused(barred), _) | (_, Some(Leave::Refused(barred))) => {
+                Leave::Refused(barred)
+            }
+            (Leave::Given, None | Some(Leave::Given)) => Leave::Given,
+            (Leave::Awaited { judged: false }, _) | (_, Some(Leave::Awaited { judged: false })) => {
+                Leave::Awaited { judged: false }
+            }
+            _ => Leave::Awaited { judged: true },
+        }
     }
 
     fn leave(&self, turn: u64) -> Leave {
@@ -128,19 +144,36 @@ impl Engine {
     }
 
     /// Has a call judged by the policy, once the user's words let it.
-    pub(super) fn admit(
+    pub(super) fn admit(&mut self, ticket: Ticket, request: ToolCallRequest, turn: u64) {
+        self.admit_once_heard(ticket, request, turn, None);
+    }
+
+    /// Has a call judged that the user said yes to in this turn, once the words of both turns let it.
+    pub(super) fn admit_confirmed(
         &mut self,
         ticket: Ticket,
         request: ToolCallRequest,
-        confirmed: bool,
         turn: u64,
+        said_in: u64,
     ) {
+        self.admit_once_heard(ticket, request, turn, Some(said_in));
+    }
+
+    fn admit_once_heard(
+        &mut self,
+        ticket: Ticket,
+        request: ToolCallRequest,
+        turn: u64,
+        said_in: Option<u64>,
+    ) {
+        let confirmed = said_in.is_some();
         let Some(rules) = &self.input_rules else {
             return self.ask_policy(ticket, request, confirmed, turn, None);
         };
         let transcribed = self.can(|can| can.input_transcripts);
         let until = if transcribed { self.now + rules.wait } else { self.now };
-        self.screening.held.push_back(HeldCall { ticket, request, confirmed, turn, until });
+        let held = HeldCall { ticket, request, confirmed, turn, said_in, until };
+        self.screening.held.push_back(held);
         self.admit_held();
     }
 
@@ -149,13 +182,12 @@ impl Engine {
         let Some(runs_unheard) = self.input_rules.as_ref().map(|rules| rules.runs_unheard) else {
             return;
         };
-        for HeldCall { ticket, request, confirmed, turn, until } in
-            std::mem::take(&mut self.screening.held)
-        {
+        for held in std::mem::take(&mut self.screening.held) {
+            let HeldCall { ticket, confirmed, turn, said_in, until, .. } = held;
             if self.calls.find(ticket).is_none() {
                 continue;
             }
-            let barred = match self.screening.leave(turn) {
+            let barred = match self.screening.leave_of(turn, said_in) {
                 Leave::Given => None,
                 Leave::Refused(barred) => Some(barred),
                 Leave::Awaited { judged: false } if until <= self.now => {
@@ -167,12 +199,11 @@ impl Engine {
                     })
                 }
                 Leave::Awaited { .. } => {
-                    let held = HeldCall { ticket, request, confirmed, turn, until };
                     self.screening.held.push_back(held);
                     continue;
                 }
             };
-            self.ask_policy(ticket, request, confirmed, turn, barred);
+            self.ask_policy(ticket, held.request, confirmed, turn, barred);
         }
     }
 

@@ -75,7 +75,7 @@ impl Engine {
                 self.complete(ticket, not_run(response, Outcome::Error));
                 continue;
             }
-            self.admit(ticket, request, false, turn);
+            self.admit(ticket, request, turn);
         }
     }
 
@@ -185,8 +185,9 @@ impl Engine {
             self.ordered_outputs.push_back(Output::ObserveHostCall { call: approved });
         } else {
             call.stage = Stage::Running { since: now };
+            let again = call.outlived_caller;
             self.emit_in(turn, EventKind::ToolCall { id, name, args });
-            self.ordered_outputs.push_back(Output::Invoke { ticket, turn });
+            self.ordered_outputs.push_back(Output::Invoke { ticket, turn, again });
         }
     }
 

@@ -23,7 +23,8 @@ use crate::rig::*;
 /// How an action can start. Whoever adds a way adds it here, and says in [`attempt`] how it is tried.
 ///
 /// Elsewhere, since they are not the session's: the tools by which a model hangs up, transfers, and
-/// presses keys (`telephony::call_tools`, which walks its own list).
+/// presses keys (`telephony::call_tools`, which walks its own list). No model dials: the host makes calls
+/// (`telephony::outbound`), within a list and limits of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     /// A tool of the registry, by voice.

@@ -144,6 +144,7 @@ async fn a_reply_that_is_cut_off_permits_nothing() {
         voice("r1", 500),
         asks("r1", "q1", "find", "{}"),
         Step::Expect(json!({"type": "response.cancel"})),
+        Step::Expect(json!({"type": "conversation.item.truncate"})),
         answered("q1", false, json!({"reason": Outcome::Interrupted.fixed_text()})),
         emit(json!({"type": "response.done", "response": {"id": "r1", "status": "cancelled"}})),
     ]);

@@ -31,6 +31,8 @@ pub(super) const MAX_LANES: usize = 8;
 /// Why a call that the provider runs is refused where the policy wants other arguments.
 pub(super) const ONLY_AS_ASKED: &str =
     "the provider runs the call as it is, and the policy wants other arguments";
+/// Why a call is refused that the policy changed after it was read back.
+const OTHERS_CONFIRMED: &str = "the arguments are not those that the user confirmed";
 /// Why a call that the provider runs is refused where there is no policy.
 const NOBODY_TO_ASK: &str = "there is no policy that could let the provider run it";
 
@@ -160,6 +162,15 @@ impl ToolExecutor {
             return invalid_arguments(&request, reason, Some(args));
         }
 
+        if let Some(asked) = asked
+            && asked.by == AskedBy::Policy
+            && original.is_some()
+            && words.is_none()
+            && !self.words_hold(cx, &call.id, &call.name, &args, asked.words)
+        {
+            let denial = Denial::private(OTHERS_CONFIRMED);
+            return denied(&request, denial, args);
+        }
         // What the user's yes stands for: the policy's words, or the tool's with these arguments.
         let question = match words {
             Some(words) => Some((words, AskedBy::Policy)),
@@ -179,7 +190,7 @@ impl ToolExecutor {
                 None => cx.confirmed,
             };
             if !answered {
-                calls.ask(&request, shown, by);
+                calls.ask(&request, shown, &words, by);
                 return Admission::Confirm { read_back: words, request };
             }
             answered_question = (by == AskedBy::Policy).then_some(words);
@@ -209,6 +220,27 @@ impl ToolExecutor {
                 denied(&request, denial, call.args)
             }
             Target::Host(_) => Admission::Host(call),
+        }
+    }
+
+    /// Whether the words that the user said yes to are those for other arguments, too, or these need none.
+    fn words_hold(
+        &self,
+        cx: &CallContext,
+        id: &Arc<str>,
+        name: &Arc<str>,
+        args: &JsonObject,
+        words: u64,
+    ) -> bool {
+        let unasked = CallContext { confirmed: false, ..cx.clone() };
+        let call = ToolCall { id: id.clone(), name: name.clone(), args: args.clone() };
+        match self.authorize(&unasked, &call).verdict {
+            Verdict::Allow => true,
+            Verdict::AllowWith(same) => same == *args,
+            Verdict::Confirm { read_back } => {
+                calls::lock(&self.calls).fingerprint(&&*read_back) == words
+            }
+            _ => false,
         }
     }
 

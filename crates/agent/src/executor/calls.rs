@@ -33,6 +33,8 @@ pub(super) struct Asked {
     pub request: u64,
     /// Fingerprint of what the user's yes stands for.
     pub shown: u64,
+    /// Fingerprint of the words alone.
+    pub words: u64,
     pub by: AskedBy,
 }
 
@@ -86,8 +88,9 @@ impl Calls {
     }
 
     /// The user is to be asked about `request`, which entered.
-    pub(super) fn ask(&mut self, request: &ToolCallRequest, shown: u64, by: AskedBy) {
-        let asked = Asked { request: self.fingerprint(request), shown, by };
+    pub(super) fn ask(&mut self, request: &ToolCallRequest, shown: u64, words: &str, by: AskedBy) {
+        let request_print = self.fingerprint(request);
+        let asked = Asked { request: request_print, shown, words: self.fingerprint(&words), by };
         if let Some(stage @ Stage::Entered) = self.seen.get_mut(&request.id) {
             *stage = Stage::Asked(asked);
         }

@@ -10,8 +10,10 @@
 mod admit;
 mod apart;
 mod calls;
+mod context;
 mod cut;
 mod elsewhere;
+mod outcome;
 mod recorded;
 mod run;
 mod witnessed;
@@ -27,27 +29,30 @@ use std::{
 };
 
 use antiphon_types::{
-    JsonObject, Status, ToolBehavior, ToolCall, ToolCallRequest, ToolDefinition, ToolResponse,
+    JsonObject, ToolBehavior, ToolCall, ToolCallRequest, ToolDefinition, ToolResponse,
 };
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tokio::sync::{Semaphore, mpsc};
-use tokio_util::sync::CancellationToken;
+use tokio::sync::Semaphore;
 
+pub(crate) use self::context::Claimed;
 use self::{admit::HostTools, calls::Calls};
 use crate::{
-    Authorizer, CallContext, InvocationContext, Memory, ModelResponseChunk, OnInterruption, Part,
-    RegistryError, Tool, ToolRegistry,
-    ledger::{CallRecord, Hold},
+    Authorizer, CallContext, OnInterruption, Part, RegistryError, Tool, ToolRegistry,
+    ledger::CallRecord,
     registry::Registered,
     text::shorten,
-    tool::ToolStream,
     witness::{CallEnd, Kept, Receipt, Witness},
 };
 
 pub(crate) use self::run::{Bodies, CURRENT_SESSION};
-pub use self::{cut::cut_output, run::current_session};
+pub use self::{
+    context::{Parking, RunContext},
+    cut::cut_output,
+    outcome::Outcome,
+    run::current_session,
+};
 
 /// The answer to [`ToolExecutor::admit`].
 #[derive(Debug)]
@@ -205,244 +210,6 @@ impl AdmittedCall {
 impl fmt::Debug for AdmittedCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("AdmittedCall").field(&self.call).finish()
-    }
-}
-
-/// How a call ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum Outcome {
-    /// The tool gave a result.
-    Success,
-    /// The tool gave an error.
-    Error,
-    /// The policy refused it, erred, panicked or was late.
-    Denied,
-    /// The policy refused it for now: too much was done lately.
-    RateLimited,
-    /// The user did not confirm it.
-    NotConfirmed,
-    /// No tool has the name.
-    UnknownTool,
-    /// The arguments are no JSON object, or break the schema.
-    InvalidArguments,
-    /// The tool panicked.
-    Panicked,
-    /// The tool took too long.
-    TimedOut,
-    /// The model or the host took the call back.
-    Cancelled,
-    /// The reply that held it was interrupted before the call started.
-    Interrupted,
-    /// The output was larger than allowed.
-    OutputTooLarge,
-    /// The tool waits for somebody's answer: [`Executed::interrupt`] says why.
-    Paused,
-    /// A person was asked and did not approve it.
-    NotApproved,
-    /// A person was asked and did not decide in time.
-    Expired,
-}
-
-impl Outcome {
-    /// What the model is told of this outcome where there is nothing more to tell; discloses
-    /// nothing of the host.
-    pub const fn fixed_text(self) -> &'static str {
-        match self {
-            Self::Success => "no output",
-            Self::Error | Self::Panicked => "the tool failed",
-            Self::Denied => "tool call denied by host policy",
-            Self::RateLimited => "the host's policy allows no more of this for now",
-            Self::NotConfirmed => "the user did not confirm the tool call",
-            Self::UnknownTool => "unknown tool",
-            Self::InvalidArguments => "invalid arguments",
-            Self::TimedOut => "the tool timed out",
-            Self::Cancelled => "the tool call was cancelled",
-            Self::Interrupted => "the tool call was interrupted before it started",
-            Self::OutputTooLarge => "the output of the tool is too large",
-            Self::Paused => "the tool waits for somebody's answer and has not done it yet",
-            Self::NotApproved => "the tool call was not approved",
-            Self::Expired => "nobody decided over the tool call in time; it was not done",
-        }
-    }
-
-    /// The canonical code: `None` where nothing went wrong.
-    pub const fn status(self) -> Option<Status> {
-        match self {
-            Self::Success | Self::Paused => None,
-            Self::Error | Self::Panicked => Some(Status::Internal),
-            Self::Denied | Self::NotConfirmed | Self::NotApproved => Some(Status::PermissionDenied),
-            Self::UnknownTool => Some(Status::NotFound),
-            Self::InvalidArguments => Some(Status::InvalidArgument),
-            Self::TimedOut | Self::Expired => Some(Status::DeadlineExceeded),
-            Self::Cancelled | Self::Interrupted => Some(Status::Cancelled),
-            Self::OutputTooLarge | Self::RateLimited => Some(Status::ResourceExhausted),
-        }
-    }
-}
-
-/// What [`ToolExecutor::run`] needs beside the call.
-#[derive(Clone)]
-#[non_exhaustive]
-pub struct RunContext {
-    /// The session.
-    pub session_id: Arc<str>,
-    /// The number of the user's turn, from 1.
-    pub turn: u64,
-    /// The session's memory; keys are prefixed with the session's id.
-    pub memory: Arc<dyn Memory>,
-    /// Cancels the call.
-    pub cancelled: CancellationToken,
-    /// Who calls, and what the host hands along. Its own deadline and cancellation do not end the
-    /// call: `cancelled` does.
-    pub invocation: InvocationContext,
-    /// The answer to the interrupt of an earlier run of this call: an object, or `true`.
-    pub resumed: Option<Value>,
-    /// The model's input, where the call is run again with another.
-    pub original_input: Option<Value>,
-    pub(crate) stream: Option<ToolStream>,
-    pub(crate) cuts_outputs: bool,
-    /// Beside what the tool may give.
-    pub(crate) max_output_bytes: usize,
-    pub(crate) parking: Option<Parking>,
-    /// Also where the tool itself asks.
-    pub(crate) parks_interrupts: bool,
-    /// The record of a call that waited for a person and may run.
-    pub(crate) claimed: Option<Claimed>,
-}
-
-/// A call that waited for a person and may run.
-#[derive(Clone)]
-pub(crate) struct Claimed {
-    pub(crate) record: CallRecord,
-    /// This process works on it.
-    pub(crate) hold: Arc<Hold>,
-}
-
-impl Claimed {
-    /// Whether the caller confirmed it before it waited.
-    pub(crate) fn confirmed(&self) -> bool {
-        self.record.approval.as_ref().is_some_and(|approval| approval.confirmed)
-    }
-}
-
-/// How a call waits for a person while the conversation goes on.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Parking {
-    /// The output that the model is given meanwhile.
-    pub waiting: JsonObject,
-    /// A call that nobody decides over ends after so long; `None`: it does not. Default: 24 hours.
-    pub expires_after: Option<Duration>,
-    /// For how long from then on whoever has it parked is sure to tell the outcome. Default: not at
-    /// all.
-    pub attended: Option<Duration>,
-    /// The agent that asks for it, where the conversation was handed over to another than the one whose
-    /// session it is. Default: none was.
-    pub speaker: Option<Arc<str>>,
-    /// The caller whose memory the tool sees, where it is not that of the session. Default: it is.
-    pub memory_of: Option<Arc<str>>,
-}
-
-impl Parking {
-    /// With this text for the model meanwhile.
-    pub fn new(text: impl Into<String>) -> Self {
-        let text: String = text.into();
-        let waiting = [("status", "waiting_for_approval".to_owned()), ("message", text)];
-        Self {
-            waiting: waiting
-                .into_iter()
-                .map(|(name, text)| (name.to_owned(), text.into()))
-                .collect(),
-            expires_after: Some(Duration::from_secs(24 * 60 * 60)),
-            attended: None,
-            speaker: None,
-            memory_of: None,
-        }
-    }
-}
-
-impl Default for Parking {
-    fn default() -> Self {
-        Self::new(
-            "This call has not been made. It waits for a person's approval. Tell the user so, and \
-             go on; you will be told how it ended.",
-        )
-    }
-}
-
-impl RunContext {
-    /// A context for a call that `cancelled` cancels.
-    pub fn new(
-        session_id: impl Into<Arc<str>>,
-        turn: u64,
-        memory: Arc<dyn Memory>,
-        cancelled: CancellationToken,
-    ) -> Self {
-        Self {
-            session_id: session_id.into(),
-            turn,
-            memory,
-            cancelled,
-            invocation: InvocationContext::default(),
-            resumed: None,
-            original_input: None,
-            stream: None,
-            cuts_outputs: false,
-            max_output_bytes: usize::MAX,
-            parking: None,
-            parks_interrupts: false,
-            claimed: None,
-        }
-    }
-
-    /// A call that has to wait for a person does so apart from the conversation, which goes on: its
-    /// output says so, and [`Executed::approval`] is its record in the agent's store. Where that keeps
-    /// no [account](crate::ledger) nothing is parked, and the output is that of
-    /// [`Outcome::Paused`].
-    pub fn parking(mut self, parking: Parking) -> Self {
-        self.parking = Some(parking);
-        self.parks_interrupts = true;
-        self
-    }
-
-    /// As [`RunContext::parking`], but where the tool itself asks its call is interrupted, as it is
-    /// in writing.
-    pub(crate) fn parking_asked(mut self, parking: Parking) -> Self {
-        self.parking = Some(parking);
-        self
-    }
-
-    /// An output that is too large is cut, marked and given to the model instead of an error;
-    /// [`Executed::whole`] is all of it.
-    pub fn cut_outputs(mut self) -> Self {
-        self.cuts_outputs = true;
-        self
-    }
-
-    /// [`RunContext::cut_outputs`], where no output may have more than so many bytes of JSON text,
-    /// whatever its tool may give.
-    pub fn cut_outputs_at(mut self, max_bytes: usize) -> Self {
-        self.max_output_bytes = max_bytes;
-        self.cut_outputs()
-    }
-
-    /// Sets who calls, and what the host hands along.
-    pub fn with_invocation(mut self, invocation: InvocationContext) -> Self {
-        self.invocation = invocation;
-        self
-    }
-
-    /// Sets where the tool's progress goes: as parts of the call `reference`, its `ref` in the
-    /// model's message. The tool waits where the channel is full.
-    pub fn with_stream(
-        mut self,
-        chunks: mpsc::Sender<ModelResponseChunk>,
-        reference: Option<Arc<str>>,
-    ) -> Self {
-        self.stream = Some(ToolStream { chunks, reference });
-        self
     }
 }
 

@@ -144,8 +144,19 @@ impl ToolExecutor {
         if cancelled.is_cancelled() {
             return Err(End::of(Outcome::Cancelled, "cancelled before it started"));
         }
-        if let Ok(slot) = self.slots.clone().try_acquire_owned() {
-            return Ok(slot);
+        let free = self.slots.clone().try_acquire_owned().ok();
+        if let Some(slot) = free {
+            if !cx.waited {
+                return Ok(slot);
+            }
+            return tokio::select! {
+                biased;
+                () = cancelled.cancelled() => {
+                    Err(End::of(Outcome::Cancelled, "cancelled before it started"))
+                }
+                () = timeout => Err(End::of(Outcome::TimedOut, "not decided in its time")),
+                judged = self.authorize_again(again, cx) => judged.map(|()| slot),
+            };
         }
         let slot = async {
             // The semaphore is never closed; were it, the call could not run.

@@ -8,12 +8,12 @@ use std::{
 use antiphon_types::{ToolArguments, ToolCall, ToolCallRequest};
 
 use super::{
-    Admission, Executed, Refused, ToolExecutor,
+    Admission, Executed, Outcome, Refused, ToolExecutor,
     admit::{denied, rate_limited},
     run::End,
 };
 use crate::{
-    CallContext, Denial, Outcome,
+    CallContext, Denial,
     witness::{CallEnd, Decision, Kept, Refusal, Ruling, Witness, caught},
 };
 
@@ -142,13 +142,33 @@ impl ToolExecutor {
     /// policy's [witness](crate::witness) is told, and `executed` comes back with the receipt.
     pub async fn answered_by_host(&self, executed: Executed) -> Executed {
         let kept = self.handed().remove(&executed.response.id);
-        let Some(kept) = kept else { return executed };
+        let Some(mut kept) = kept else { return executed };
+        if executed.outcome == Outcome::Success {
+            // Who answers it was handed it.
+            kept.runs();
+        }
         self.witnessed_end(Some(kept), executed).await
+    }
+
+    /// The host was handed this call: from here on it may do something.
+    pub fn handed_over(&self, id: &str) {
+        if let Some(kept) = self.handed().get_mut(id) {
+            kept.runs();
+        }
+    }
+
+    /// The host is not going to be handed this call, which it was to [answer](Admission::Host).
+    pub fn not_handed_over(&self, id: &str) {
+        if let Some(kept) = self.handed().remove(id) {
+            let why = "given up before the host was handed it";
+            kept.end_behind(CallEnd::not_run(Outcome::Cancelled, why));
+        }
     }
 
     /// Whoever asked for a round of tools answers this call, and nobody here sees it.
     pub(crate) fn answered_elsewhere(&self, id: &str) {
-        if let Some(kept) = self.handed().remove(id) {
+        if let Some(mut kept) = self.handed().remove(id) {
+            kept.runs();
             let why = "whoever asked for the reply answers it";
             kept.end_behind(CallEnd::not_run(Outcome::Paused, why));
         }

@@ -266,6 +266,9 @@ async fn a_call_that_nobody_decides_over_expires() {
     rig.later(23);
     assert_eq!(rig.approvals.waiting(&cx(), None).await.unwrap().len(), 1);
     rig.later(2);
+    // Who only looks sees it so, and ends nothing.
+    let seen = rig.approvals.clone().looking().call(&cx(), &parked.key).await.unwrap();
+    assert_eq!(outcome(&seen), Some(Outcome::Expired));
     let late = rig.approve(&parked.key).await.unwrap_err();
     assert!(late.to_string().contains("expired"), "{late}");
     let call = rig.approvals.call(&cx(), &parked.key).await.unwrap();

@@ -239,8 +239,15 @@ fn definitions(
     config: &AgentConfig,
     file: Option<&ToolFile>,
 ) -> Result<Vec<ToolDefinition>, RegistryError> {
-    let text = |name: &str| json!({"required": [name], "properties": {name: {"type": "string"}}});
     let mut definitions = shared_tools(config, file)?.definitions();
+    definitions.extend(call_definitions());
+    Ok(definitions)
+}
+
+/// The tools that act on a call.
+pub fn call_definitions() -> Vec<ToolDefinition> {
+    let text = |name: &str| json!({"required": [name], "properties": {name: {"type": "string"}}});
+    let mut definitions = Vec::new();
     for (name, arguments) in [
         ("hang_up", json!({"properties": {}})),
         (
@@ -256,7 +263,7 @@ fn definitions(
         definition.input_schema = Some(Arc::new(arguments));
         definitions.push(definition);
     }
-    Ok(definitions)
+    definitions
 }
 
 /// What there is to say of a provider, or why it cannot be used.
