@@ -41,7 +41,7 @@ mod error;
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use antiphon_types::{JsonObject, ToolArguments, ToolCall, ToolCallRequest};
+use antiphon_types::{JsonObject, Status, ToolArguments, ToolCall, ToolCallRequest};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::time::timeout;
