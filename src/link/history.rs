@@ -110,10 +110,11 @@ fn words_of_newest(mut rounds: Vec<Round>, limits: HistoryLimits) -> Told {
     let all_said = newest_first().filter(|at| turn[*at].0.is_users).all(&mut keep);
     if all_said {
         for words in [true, false] {
-            let rest = |at: &usize| !turn[*at].0.is_users && turn[*at].1 == words;
-            newest_first().filter(rest).for_each(|at| {
-                keep(at);
-            });
+            for at in newest_first() {
+                if !turn[at].0.is_users && turn[at].1 == words {
+                    keep(at);
+                }
+            }
         }
     } else {
         // An answer without its question would only puzzle, and so does half a question.

@@ -209,8 +209,8 @@ impl Conversation for AgentConversation {
     async fn look_for_handle(&mut self, places: Vec<Place>) {
         self.places = places;
         let (Some(handles), Some(from)) = (&self.handles, &self.from) else { return };
-        // Of calls whose end nobody knows the history says so for the first time.
-        if self.invocation.unknown_calls().is_empty() {
+        // Of what the history tells for the first time no handle knows.
+        if !self.invocation.tells_more() {
             self.handle = handles.take(from, &self.places).await;
         }
     }

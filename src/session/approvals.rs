@@ -162,6 +162,8 @@ impl Desk {
 
     async fn approve(&self, key: &Arc<str>, answer: Answer) -> Result<CallRecord, ApprovalError> {
         let Waiting { approvals, context } = &self.waiting;
+        // The invocation may end before the time that the tool has to end by itself.
+        let context = &context.uncancelled();
         let record = approvals.call(context, key).await?;
         let tools = self.tools_of(&record)?;
         let approvals = approvals.clone().with_tools_of(record.asker().clone());

@@ -13,7 +13,7 @@ const SLOW: &str = r#"[{
     "description": "Bakes a cake.",
     "phrases": ["bake a cake"],
     "answer": "The cake is done.",
-    "command": ["sh", "-c", "until test -e done; do sleep 0.05; done; echo '{}'"],
+    "command": ["sh", "-c", "touch begun; until test -e done; do sleep 0.05; done; echo '{}'"],
     "timeout_ms": 60000
 }]"#;
 /// How long a program may take for what it is waited for.
@@ -79,6 +79,13 @@ fn a_conversation_that_was_killed_in_the_tool_of_its_first_turn_is_gone_on_with(
     let mut running = Program::new(arguments).args(kept).file("tools.json", SLOW).spawn();
     let session = running.event("session_started")["session_id"].as_str().unwrap().to_owned();
     running.event("tool_call");
+    // The call is written down before its tool begins.
+    let begun = running.folder.path().join("begun");
+    let since = Instant::now();
+    while !begun.exists() {
+        assert!(since.elapsed() < PATIENCE);
+        std::thread::sleep(Duration::from_millis(5));
+    }
     let folder = running.kill();
     std::fs::write(folder.path().join("done"), "").unwrap();
     let talk = || Program::talk().text("what time is it").args(["--output", "none"]).args(kept);

@@ -3,11 +3,15 @@
 use std::time::Duration;
 
 use antiphon::{
-    agent::{InMemory, Memory},
+    agent::{
+        InMemory, Memory, Outcome,
+        ledger::{CallChange, CallRecord, CallState},
+    },
     audio::AudioFormat,
     live::LiveConfig,
     providers::gemini::Gemini,
     session::*,
+    types::{JsonObject, ToolCall},
 };
 use antiphon_testkit::{
     LatchedTool, Speaker, SpeakerControl, ToolPlan,
@@ -350,4 +354,32 @@ async fn a_handle_is_kept_only_with_the_outputs_of_its_calls() {
     tokio::time::sleep(SECOND).await;
     let snapshots = call.hang_up().await;
     assert_eq!(house.kept().await.unwrap()["snapshot_id"], **snapshots.last().unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_of_which_no_snapshot_tells_is_told_in_words() {
+    let store = Arc::new(InMemorySessionStore::new());
+    let mut house = House::new(Script::auto());
+    house.agent = speaking(store.clone(), Arc::default());
+    let mut first = house.call().await;
+    first.turn("My name is Ann.").await;
+    let snapshots = first.hang_up().await;
+    // A process that was killed in the next turn, after a tool of it had ended.
+    let call = ToolCall { id: "c1".into(), name: "pay".into(), args: JsonObject::new() };
+    let mut record = CallRecord::new("k1", "s", &call, jiff::Timestamp::now());
+    record.parent_id = Some(snapshots[0].clone());
+    record.state = CallState::Ended {
+        at: jiff::Timestamp::now(),
+        outcome: Outcome::Success,
+        output: json!({ "paid": 5 }),
+        detail: None,
+    };
+    let write = |_: Option<&CallRecord>| Ok(CallChange::Write(Box::new(record.clone())));
+    store.call_ledger().unwrap().save_call(&cx(), "k1", &write).await.unwrap();
+
+    let mut second = house.call().await;
+    let from = second.resumed().await;
+    assert_eq!((from.by_handle, from.items), (false, 3));
+    assert!(house.told(2).iter().any(|told| told.contains("paid")), "{:?}", house.told(2));
+    second.hang_up().await;
 }

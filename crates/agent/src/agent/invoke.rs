@@ -168,6 +168,12 @@ impl Invocation {
         self.context().account().map(|account| account.unknown_calls()).unwrap_or_default()
     }
 
+    /// Whether the history that the invocation began with is more than that of the snapshot it goes on
+    /// from: it tells of calls that were made, or decided over, since then.
+    pub fn tells_more(&self) -> bool {
+        self.context().account().is_some_and(|account| account.adds_to_history())
+    }
+
     /// Decides over the calls of the agent that wait for a person; `None` where its store keeps no
     /// account of calls.
     pub fn approvals(&self) -> Option<Approvals> {

@@ -264,6 +264,11 @@ impl Account {
         self.lost.newly_unknown().cloned().collect()
     }
 
+    /// Whether the history that the invocation began with tells of calls of which no snapshot of it does.
+    pub(crate) fn adds_to_history(&self) -> bool {
+        !self.lost.calls.is_empty()
+    }
+
     /// Whether the history that the invocation began with tells of this call.
     pub(crate) fn tells_of(&self, key: &str) -> bool {
         let told = self.lost.calls.iter().map(|call| &call.key).chain(&self.lost.told);
