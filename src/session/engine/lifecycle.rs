@@ -247,6 +247,7 @@ impl Engine {
         self.reconnect.silence.stop();
         self.reconnect.leave_from = None;
         self.reconnect.homesick = false;
+        self.reconnect.missed = 0;
         for timer in [Timer::GoingAway, Timer::Quiet, Timer::Expiry, Timer::Home, Timer::Answer] {
             self.timers.stop(timer);
         }

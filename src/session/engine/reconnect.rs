@@ -50,6 +50,8 @@ pub(crate) struct Reconnect {
     pub(crate) failed_replies: u32,
     /// What the user said to the last connection that no handle holds.
     pub(crate) unheld: Vec<LiveCommand>,
+    /// How often the next connection could not be made beside the present one.
+    pub(crate) missed: u32,
     /// The last connection was left while nobody spoke.
     pub(crate) left_in_quiet: bool,
     /// The gap between two connections, while there is one.
@@ -104,6 +106,7 @@ impl Reconnect {
             home_after: LOOK_HOME_FIRST,
             failed_replies: 0,
             unheld: Vec::new(),
+            missed: 0,
             left_in_quiet: false,
             gap: None,
             history: history.into_iter().map(|item| Known { turn: 0, at: None, item }).collect(),

@@ -45,6 +45,8 @@ struct Candidate {
     tried: bool,
     /// It was looked for since connections were last changed.
     looked_for: bool,
+    /// A connection beside the present one was refused for good.
+    refused: bool,
 }
 
 impl Candidate {
@@ -55,6 +57,7 @@ impl Candidate {
         shaky: false,
         tried: false,
         looked_for: false,
+        refused: false,
     };
 
     fn may_try_at(&self, now: Instant) -> bool {
@@ -97,7 +100,7 @@ impl Attempts {
     pub(crate) fn connected(&mut self, now: Instant) {
         self.connected_at = Some(now);
         let candidate = &mut self.candidates[self.current];
-        (candidate.not_before, candidate.doubtful) = (None, false);
+        (candidate.not_before, candidate.doubtful, candidate.refused) = (None, false, false);
     }
 
     /// A reply came to its end: the connection is good.
@@ -156,6 +159,11 @@ impl Attempts {
         self.candidates.iter().any(|of| !of.doubtful && of.may_try_at(now))
     }
 
+    /// Whether everybody has refused another connection while the present one was used: it is the last.
+    pub(crate) fn all_refused(&self) -> bool {
+        self.candidates.iter().all(|of| of.refused)
+    }
+
     /// No attempt follows the present one.
     pub(crate) fn is_last(&self) -> bool {
         self.rounds >= self.policy.max_attempts
@@ -203,6 +211,7 @@ impl Attempts {
         failed: Option<&LiveError>,
         now: Instant,
     ) {
+        self.candidates[candidate].refused = failed.is_some_and(|error| !error.is_recoverable());
         if candidate != self.current {
             self.candidates[candidate].doubtful = failed.is_some();
         }
@@ -240,7 +249,7 @@ impl Attempts {
             (candidate.may_try, candidate.tried, candidate.looked_for) = (true, false, false);
         }
         let may_try = self.candidates.iter().enumerate().filter(|(_, of)| of.may_try_at(now));
-        let best = may_try.min_by_key(|(at, of)| (of.doubtful, *at));
+        let best = may_try.min_by_key(|(at, of)| (of.doubtful || of.refused, *at));
         self.current = best.map_or(0, |(at, _)| at);
         self.candidates[self.current].tried = true;
         Some(self.rounds.max(1))
@@ -571,6 +580,24 @@ mod tests {
         // A dead one is left at once, for who was good last.
         let next = attempts.lost(&refused(), false, later).unwrap();
         assert_eq!((attempts.provider(), next.wait), (2, Duration::ZERO));
+    }
+
+    #[test]
+    fn who_refused_another_connection_is_left_only_for_somebody_else() {
+        let now = Instant::now();
+        for fallbacks in [0, 1] {
+            let mut attempts = Attempts::new(policy(4, 0), fallbacks, 1);
+            attempts.connected(now);
+            attempts.look_for(0);
+            attempts.looked_for(0, Some(&lost()), now);
+            assert!(!attempts.all_refused(), "it may be back");
+            attempts.looked_for(0, Some(&refused()), now);
+            assert_eq!(attempts.all_refused(), fallbacks == 0);
+            let planned = attempts.planned(false, now + STABLE).unwrap();
+            assert_eq!((planned, attempts.provider()), (1, fallbacks));
+            attempts.connected(now);
+            assert!(!attempts.all_refused());
+        }
     }
 
     #[test]

@@ -181,6 +181,7 @@ impl Engine {
         let Named { provider, model, .. } = self.connected_with();
         if gap.provider != self.reconnect.attempts.provider() || gap.model != model {
             self.emit(EventKind::ProviderChanged { provider, model });
+            self.reconnect.failed_replies = 0;
         }
         let restored = self.continuity();
         let ms = |time: Duration| time.as_millis() as u64;
@@ -282,9 +283,6 @@ impl Engine {
     /// lasts for ever.
     pub(super) fn plan_way_home(&mut self) {
         let away = self.reconnect.is_on() && self.reconnect.attempts.provider() > 0;
-        if !away {
-            self.reconnect.home_after = LOOK_HOME_FIRST;
-        }
         let from = away.then(|| self.now + self.reconnect.home_after);
         self.timers.set_to(Timer::Home, from);
     }
@@ -302,6 +300,9 @@ impl Engine {
     pub(super) fn judge_provider(&mut self, good: bool) {
         if good {
             self.reconnect.failed_replies = 0;
+            if self.reconnect.attempts.provider() == 0 {
+                self.reconnect.home_after = LOOK_HOME_FIRST;
+            }
             return self.reconnect.attempts.worked();
         }
         self.reconnect.failed_replies += 1;
@@ -374,9 +375,12 @@ impl Engine {
         !self.replies.is_audible()
     }
 
-    /// Replaces the connection now, unless that was done too often.
+    /// Replaces the connection now, unless that was done too often or it is known that there is no other:
+    /// one that is well is used until it ends.
     pub(super) fn replace_connection(&mut self) {
-        if !self.replace_because("the provider goes away", false) {
+        if self.reconnect.attempts.all_refused()
+            || !self.replace_because("the provider goes away", false)
+        {
             self.leave_later();
         }
     }

@@ -20,6 +20,9 @@ use crate::session::{
     engine::{io::Output, timers::Timer},
 };
 
+/// From the third on that could not be made, the wait for the next doubles; so often.
+const DOUBLINGS: u32 = 4;
+
 /// A connection that is being made beside the present one, to take its place.
 #[derive(Debug)]
 pub(crate) struct Successor {
@@ -105,7 +108,10 @@ impl Engine {
         } else if candidate == self.reconnect.attempts.provider() {
             // Who refuses for good is not asked again before there is no time left.
             let last = self.timers.due(Timer::GoingAway).filter(|_| !error.is_recoverable());
-            self.reconnect.leave_from = last.or(Some(self.now + LOOK_AGAIN));
+            let wait =
+                LOOK_AGAIN * 2u32.pow(self.reconnect.missed.saturating_sub(1).min(DOUBLINGS));
+            self.reconnect.missed += 1;
+            self.reconnect.leave_from = last.or(Some(self.now + wait));
         }
         true
     }
