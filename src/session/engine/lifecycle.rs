@@ -280,6 +280,7 @@ impl Engine {
         if unanswered {
             self.turn.replied = false;
         }
+        self.turn.failed = false;
     }
 
     /// Whether the user is owed an answer of which there is nothing yet, nor a tool at work for it.
@@ -292,8 +293,7 @@ impl Engine {
             .asked
             .is_some_and(|asked| matches!(asked.request.why, Why::User | Why::Tools));
         let silent = self.replies.active.as_ref().is_some_and(|reply| {
-            let says = reply.ledger.has_audio() || !reply.ledger.whole_text().is_empty();
-            matches!(reply.why, Why::User | Why::Tools) && !reply.cut && !says
+            matches!(reply.why, Why::User | Why::Tools) && !reply.cut && reply.is_silent()
         });
         let waits = |stage| matches!(stage, Stage::Judging | Stage::Approved { .. });
         let mut calls = self.calls.iter().map(|call| call.stage).peekable();

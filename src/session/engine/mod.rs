@@ -246,6 +246,8 @@ struct Turn {
     replied: bool,
     /// The user spoke or acted, and no turn was counted for it yet.
     pending: bool,
+    /// The last reply to it failed without a word: it is over unless the connection is lost now.
+    failed: bool,
 }
 
 /// How often and since when nothing came from the provider.

@@ -9,7 +9,7 @@ use super::{
     Engine, Phase, confirm,
     floor::WordsAre,
     io::{Origin, Output},
-    sequencer::Why,
+    sequencer::{Reply, Why},
     timers::Timer,
     transcripts::{self, Utterance},
 };
@@ -356,6 +356,10 @@ impl Engine {
 
     /// The user's next turn begins.
     pub(super) fn begin_turn(&mut self) -> u64 {
+        if std::mem::take(&mut self.turn.failed) {
+            self.turn.replied = true;
+            self.finish_turn();
+        }
         self.reconnect.handle.outdate();
         self.turn.number += 1;
         self.turn.open = true;
@@ -397,6 +401,7 @@ impl Engine {
         self.timers.stop(Timer::TranscriptWait);
         self.timers.stop(Timer::CancelAck);
         self.stats.replies += 1;
+        self.turn.failed = false;
         let turn = self.turn.number;
         self.replies.start(reply, why, turn, protected);
         self.guard_reply();
@@ -512,10 +517,7 @@ impl Engine {
             self.stats.ignored_events += 1;
             return;
         }
-        let silent =
-            self.replies.active.as_ref().is_some_and(|reply| {
-                !reply.ledger.has_audio() && reply.ledger.whole_text().is_empty()
-            });
+        let silent = self.replies.active.as_ref().is_some_and(Reply::is_silent);
         self.end_reply(&id, outcome);
         if !matches!(outcome, ReplyOutcome::Interrupted | ReplyOutcome::Cancelled) {
             self.agent_answers();
@@ -531,6 +533,7 @@ impl Engine {
 
     /// No more audio, and no word that the reply is over.
     pub(super) fn on_settle(&mut self) {
+        self.turn.replied |= std::mem::take(&mut self.turn.failed) && self.connected;
         if matches!(self.state, SessionState::Speaking | SessionState::Processing)
             && !self.calls.any_at_work()
         {

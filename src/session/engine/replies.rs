@@ -185,10 +185,19 @@ impl Engine {
         if outcome == ReplyOutcome::Failed && self.connected {
             self.emit_error("provider", "the reply failed");
         }
-        if !reply.cut {
-            self.turn.replied = true;
-        }
         let (number, why) = (reply.number, reply.why);
+        if !reply.cut {
+            // If its connection is lost now, the next one is asked for the answer.
+            let asks_again = outcome == ReplyOutcome::Failed
+                && reply.is_silent()
+                && matches!(why, Why::User | Why::Tools)
+                && self.calls.group_mut(self.epoch, number).is_none();
+            self.turn.failed = asks_again && self.connected && self.turn.open;
+            self.turn.replied = !self.turn.failed;
+        }
+        if self.turn.failed {
+            self.timers.set(Timer::Settle, self.now + self.limits.settle);
+        }
         self.reply_of_calls_is_done(number, outcome);
         if reply.cut {
             // What was heard of it has been told when it was cut.

@@ -330,6 +330,11 @@ impl Sequencer {
 }
 
 impl Reply {
+    /// Whether there is nothing of it, neither words nor audio.
+    pub(crate) fn is_silent(&self) -> bool {
+        !self.ledger.has_audio() && self.ledger.whole_text().is_empty()
+    }
+
     fn is_audible(&self) -> bool {
         !(self.cut || self.queued.is_zero() && self.held().is_zero())
     }

@@ -338,6 +338,7 @@ async fn f09_over_the_wire_a_failed_reply_is_told_and_the_session_goes_on() {
     let mut wire = start(Script::auto().reply(fails)).await;
     wire.session.send_text("Hello.").unwrap();
     wire.until(is_error("Too fast.")).await;
+    wire.until(crate::rig::is_turn_finished).await;
     wire.assert_alive().await;
 }
 
