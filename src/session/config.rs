@@ -60,8 +60,9 @@ pub struct SessionLimits {
     /// audio should have ended, for the sink's word that it was heard. Then it is committed without.
     /// Default: 5 seconds.
     pub turn_settle: Duration,
-    /// Without any event after the user's turn, or after speech of theirs, `stalled` is told. Default: 10
-    /// seconds.
+    /// Without any event after the user's turn, `stalled` is told. The turn is over with the user's words
+    /// or, where none come, with their speech: as the provider tells it, and where it tells none, as it is
+    /// heard in their audio. Default: 10 seconds.
     pub stall: Duration,
     /// What is done about that. Default: [`OnStall::Tell`].
     pub on_stall: OnStall,
@@ -171,8 +172,8 @@ impl Default for SessionLimits {
 }
 
 /// What is done about a provider that should be answering and is silent, though its connection
-/// stands. In any case [`EventKind::Stalled`](super::EventKind::Stalled) tells of it, again and again,
-/// and after the third time the turn is given up.
+/// stands. In any case [`EventKind::Stalled`](super::EventKind::Stalled) tells of it: of words again and
+/// again, and after the third time the turn is given up; of speech of which there are no words once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -182,7 +183,8 @@ pub enum OnStall {
     Tell,
     /// It is asked again, once for each turn.
     Nudge,
-    /// Its connection is replaced, once for each turn, and the next one is asked.
+    /// Its connection is replaced, once for each turn, and the next one is asked. Speech of which there
+    /// are no words it hears again.
     Resume,
     /// The session ends.
     Fail,

@@ -1,6 +1,9 @@
 //! Whether the user is there: idle reminder, goodbye, and the host's veto over both.
 
-use std::time::{Duration, Instant};
+use std::{
+    mem,
+    time::{Duration, Instant},
+};
 
 use super::{
     Engine, Phase,
@@ -160,12 +163,13 @@ impl Engine {
 
     /// No words came after the user's speech: it was noise.
     pub(super) fn on_transcript_wait_over(&mut self) {
-        self.attention.speaking = false;
+        if mem::take(&mut self.attention.speaking) {
+            // No noise is as long as that.
+            self.speech_is_taken();
+        }
         self.utterances.speech_was_noise();
         self.forget_speech();
-        if !self.timers.is_set(Timer::Answer) {
-            self.answer_is_due();
-        }
+        self.no_words_come();
     }
 
     pub(super) fn ask_prompt(

@@ -169,7 +169,7 @@ impl Engine {
     }
 
     /// Speech that has not been told to be over may have ended so long ago.
-    fn end_silence(&self) -> Duration {
+    pub(super) fn end_silence(&self) -> Duration {
         self.capabilities.as_ref().map_or(Duration::ZERO, |can| can.end_silence)
     }
 

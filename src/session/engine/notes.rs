@@ -1,6 +1,9 @@
 //! What the record of a turn has beyond what hosts are told: for the agent that is linked.
 
-use std::{collections::VecDeque, time::Instant};
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
 
 use antiphon_live::{ReplyId, ReplyOutcome};
 use antiphon_types::Usage;
@@ -41,6 +44,12 @@ impl Speeches {
         if let Some(last) = self.recent.back_mut() {
             last.ended.get_or_insert(at);
         }
+    }
+
+    /// How long the last one was, once it is over.
+    pub(super) fn length_of_last(&self) -> Duration {
+        let length = |speech: &Speech| speech.ended.map(|ended| ended.duration_since(speech.began));
+        self.recent.back().and_then(length).unwrap_or_default()
     }
 
     /// The speech that was noticed at this time.

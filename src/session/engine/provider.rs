@@ -40,7 +40,10 @@ impl Engine {
             LiveEvent::SpeechStarted { audio_start_ms } => self.on_speech_started(audio_start_ms),
             LiveEvent::SpeechStopped { audio_end_ms } => self.on_speech_stopped(audio_end_ms),
             LiveEvent::Interrupted { reply } => self.on_interrupted(reply),
-            LiveEvent::InputCommitted { item } => self.utterances.committed(item, self.now),
+            LiveEvent::InputCommitted { item } => {
+                self.utterances.committed(item, self.now);
+                self.speech_is_taken();
+            }
             LiveEvent::InputTranscript { item, text, speaker } => {
                 let language = speaker.and_then(|speaker| speaker.language);
                 self.on_input_transcript(item, text, language);
@@ -156,7 +159,7 @@ impl Engine {
         self.speeches.begins(self.now, began);
         self.emit(EventKind::SpeechStarted);
         self.user_begins(false);
-        self.user_spoke();
+        self.user_spoke(late);
         if !self.can(|can| can.input_transcripts) {
             self.user_is_active();
         }
@@ -190,7 +193,8 @@ impl Engine {
         let ended = self.now.checked_sub(late).unwrap_or(self.now);
         self.latency.user_ended(ended);
         self.speeches.ends(ended);
-        self.answer_is_due();
+        let until_told = audio_end_ms.map_or(self.end_silence(), |_| Duration::ZERO);
+        self.speech_lasted(self.speeches.length_of_last().saturating_sub(until_told));
         self.floor_is_left();
     }
 
@@ -220,7 +224,8 @@ impl Engine {
             return;
         }
         // Somebody spoke.
-        self.user_spoke();
+        self.user_spoke(Duration::ZERO);
+        self.speech_is_taken();
         if !self.attention.user_speaks() {
             self.answer_is_due();
         }

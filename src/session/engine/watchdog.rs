@@ -42,6 +42,7 @@ impl Engine {
             }
         }
         if self.stalled.times == GIVE_UP_AFTER {
+            self.speech_is_answered();
             self.give_up_asked(RequestEnd::TimedOut);
             self.set_state(SessionState::Listening);
         }

@@ -5,10 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use antiphon_audio::{
-    g711::Law,
-    pcm::{self, bytes_to_samples},
-};
+use antiphon_audio::{g711::Law, pcm};
 use antiphon_types::{AudioFormat, AudioFrame};
 
 /// Nothing but silence for so long is a pause between sentences, in which no answer is awaited any more.
@@ -53,14 +50,22 @@ pub(crate) fn is_voice(frame: &AudioFrame) -> bool {
 }
 
 fn dbfs(frame: &AudioFrame) -> f32 {
-    let mut samples = Vec::with_capacity(frame.samples());
-    match frame.format {
-        AudioFormat::Pcm16 { .. } => bytes_to_samples(&frame.data, &mut samples),
-        AudioFormat::Mulaw8k => Law::Mu.decode_into(&frame.data, &mut samples),
-        AudioFormat::Alaw8k => Law::A.decode_into(&frame.data, &mut samples),
+    let law = |law: Law| frame.data.iter().map(|code| energy(law.decode(*code))).sum::<u64>();
+    let sum: u64 = match frame.format {
+        AudioFormat::Pcm16 { .. } => {
+            let samples = frame.data.chunks_exact(2);
+            samples.map(|pair| energy(i16::from_le_bytes([pair[0], pair[1]]))).sum()
+        }
+        AudioFormat::Mulaw8k => law(Law::Mu),
+        AudioFormat::Alaw8k => law(Law::A),
         _ => return 0.0,
-    }
-    pcm::dbfs(pcm::rms(&samples))
+    };
+    let mean = sum as f64 / frame.samples().max(1) as f64;
+    pcm::dbfs((mean.sqrt() / f64::from(i16::MAX)) as f32)
+}
+
+fn energy(sample: i16) -> u64 {
+    u64::from(sample.unsigned_abs()).pow(2)
 }
 
 #[cfg(test)]
