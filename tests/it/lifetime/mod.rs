@@ -9,7 +9,10 @@ mod gemini;
 #[cfg(all(feature = "gemini", feature = "openai"))]
 mod gone;
 mod hand_off;
+mod home;
 mod rotation;
+#[cfg(any(feature = "gemini", feature = "openai"))]
+mod silent;
 mod stalls;
 mod unanswered;
 #[cfg(feature = "openai")]

@@ -220,6 +220,20 @@ async fn the_fallback_model_is_tried_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_model_that_never_answers_leaves_time_for_the_fallback_model() {
+    let mute = Script::steps([Step::DelayMs(600_000)]);
+    let server = Server::new(Script::connections([mute, Script::auto()]));
+    let provider = Gemini::new().connector(server.connector());
+    let mut config = config().model("one");
+    config.fallback_model = Some("two".into());
+    // A session waits this long for both.
+    let connect = connect(&provider, ConnectRequest::new(config.into()));
+    timeout(Duration::from_secs(15), connect).await.unwrap().unwrap();
+    let setups = server.client_messages();
+    assert_eq!(setups.last().unwrap()["setup"]["model"], "models/two");
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_handle_of_the_fallback_model_is_used_with_that_model() {
     let refuses = || Script::steps([Step::close(1008, "models/one is not found for v1beta")]);
     let resumes = Script::connections([refuses(), Script::auto(), Script::auto(), refuses()]);

@@ -218,6 +218,29 @@ async fn the_fallback_model_is_tried_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_model_that_never_answers_leaves_time_for_the_fallback_model() {
+    let (connector, mut dials) = PipeConnector::new();
+    tokio::spawn(async move {
+        let never_answered = dials.recv().await;
+        let stream = dials.recv().await.unwrap();
+        let gate = |request: &Request| match request.parameter("model").as_deref() {
+            Some("two") => Answer::upgrade(),
+            _ => Answer::http(404, "no such model"),
+        };
+        let acceptor = Acceptor::new(AcceptorOptions::default());
+        let accepted = acceptor.accept(Box::new(stream), &gate).await.unwrap().unwrap();
+        polite(accepted.socket).await;
+        drop(never_answered);
+    });
+    let provider = OpenAi::new().connector(connector);
+    let mut config = config();
+    config.fallback_model = Some("two".into());
+    // A session waits this long for both.
+    let connect = provider.connect(ConnectRequest::new(config.into()));
+    timeout(Duration::from_secs(15), connect).await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn closes_and_errors_before_the_session_begins_say_why() {
     async fn at_once(socket: ServerSocket) {
         socket.close(3000, "invalid_request_error.invalid_api_key").await;

@@ -114,10 +114,7 @@ fn only_who_resumes_by_a_handle_knows_everything() {
 #[test]
 fn a_connection_is_not_left_while_anything_of_it_is_under_way() {
     type Doing = (&'static str, fn(&mut Scene));
-    let doing: [Doing; 11] = [
-        ("the user speaks", |scene| {
-            scene.speaks();
-        }),
+    let doing: [Doing; 10] = [
         ("the words of the user are not complete", |scene| {
             let part = TextUpdate::Delta("Hello".into());
             scene.says("r1", "Well.").hears("u1", part).says("r2", "Well.");

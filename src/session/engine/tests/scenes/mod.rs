@@ -4,6 +4,7 @@
 mod bounds;
 mod calls;
 mod connections;
+mod silent;
 mod turns;
 
 use std::{
