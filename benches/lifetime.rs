@@ -63,9 +63,9 @@ fn main() -> Result<ExitCode, Error> {
         let mut faults = Vec::new();
         let heard = Arc::new(AtomicU64::new(0));
         let openai = Peer { url: listen(heard.clone()).await?, gemini: false };
-        faults.extend(one_session(&openai, "by plan", true, CHANGES, Some(&heard)).await?);
+        faults.extend(one_session(&openai, "by plan", true, CHANGES, Some(&*heard)).await?);
         heard.store(0, Relaxed);
-        faults.extend(one_session(&openai, "by wish", false, CHANGES, Some(&heard)).await?);
+        faults.extend(one_session(&openai, "by wish", false, CHANGES, Some(&*heard)).await?);
         let mut pace = gemini::Pace::default();
         pace.think_ms = 5;
         let script = gemini::Script::auto().pace(pace);

@@ -171,8 +171,9 @@ pub enum LiveEvent {
     NotResumable,
     /// What may still be asked for, as the provider tells.
     RateLimits(Vec<RateLimit>),
-    /// A native event passed on as it came, for hosts that know the provider: the progress of tools
-    /// that it runs itself, who said what, keys of a telephone.
+    /// A native event passed on as it came, for whoever uses a connection and knows the provider: the
+    /// progress of tools that it runs itself, who said what, keys of a telephone. A session counts it
+    /// among the events that it ignored.
     Native {
         /// The provider's own name of the event.
         kind: Arc<str>,

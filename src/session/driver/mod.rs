@@ -366,6 +366,9 @@ impl Driver {
         self.touched |= !matches!(input, Input::Host(HostCommand::Audio(_)));
         self.engine.handle(input, now);
         self.drain(now);
+        // Audio is mostly no news, but somebody's voice may be waited for.
+        let sooner = |due| self.timer_at.is_none_or(|at| due < at);
+        self.touched |= self.engine.next_deadline().is_some_and(sooner);
     }
 
     /// Does all that the engine wants done.

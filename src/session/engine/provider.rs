@@ -162,7 +162,7 @@ impl Engine {
         self.speeches.begins(self.now, began);
         self.emit(EventKind::SpeechStarted);
         self.user_begins(false);
-        self.user_spoke();
+        self.user_spoke(late);
         if !self.can(|can| can.input_transcripts) {
             self.user_is_active();
         }
@@ -227,7 +227,7 @@ impl Engine {
             return;
         }
         // Somebody spoke.
-        self.user_spoke();
+        self.user_spoke(Duration::ZERO);
         self.speech_is_taken();
         if !self.attention.user_speaks() {
             self.answer_is_due();

@@ -19,6 +19,8 @@ use crate::session::{EndReason, EventKind, OnStall, SessionState};
 
 /// Detectors tell late that somebody speaks: so much before that is part of it.
 const BEFORE: Duration = Duration::from_secs(1);
+/// And so much more is kept until they do: what went up at once, after a gap, is heard only then.
+const LATE: Duration = Duration::from_secs(2);
 /// So much of a voice is speech, and less a noise.
 const SPEECH: Duration = Duration::from_millis(300);
 /// After so long without a voice, what comes is another speech.
@@ -58,7 +60,11 @@ impl Unanswered {
     pub(super) fn taken(&mut self, frame: &AudioFrame) {
         self.kept += frame.duration();
         self.audio.push_back(frame.clone());
-        let limit = if self.since.is_some() { self.limit } else { BEFORE.min(self.limit) };
+        let awaited = self.since.is_some();
+        self.keep(if awaited { self.limit } else { self.limit.min(BEFORE + LATE) });
+    }
+
+    fn keep(&mut self, limit: Duration) {
         while self.kept > limit
             && let Some(oldest) = self.audio.pop_front()
         {
@@ -74,9 +80,12 @@ impl Unanswered {
         }
     }
 
-    /// Somebody speaks.
-    fn speech(&mut self, now: Instant) {
-        self.since.get_or_insert(now);
+    /// Somebody speaks, and began to `late` ago.
+    fn speech(&mut self, now: Instant, late: Duration) {
+        if self.since.is_none() {
+            self.since = Some(now);
+            self.keep(self.limit.min(BEFORE + late));
+        }
     }
 
     /// A voice is heard; whether it is speech by now.
@@ -116,12 +125,12 @@ impl Unanswered {
 }
 
 impl Engine {
-    /// The provider says that the user speaks, or that it was interrupted.
-    pub(super) fn user_spoke(&mut self) {
+    /// The provider says that the user speaks, so much `late`, or that it was interrupted.
+    pub(super) fn user_spoke(&mut self, late: Duration) {
         let turns = self.live.voice_activity == VoiceActivity::Auto
             && !self.can(|can| can.continuous_duplex);
         if turns && self.phase == Phase::Running {
-            self.unanswered.speech(self.now);
+            self.unanswered.speech(self.now, late);
             self.timers.stop(Timer::Answer);
         }
     }
@@ -160,7 +169,7 @@ impl Engine {
             && !self.agent_has_floor()
             && is_voice(frame);
         if heard && self.unanswered.voice(frame.duration(), self.now) {
-            self.user_spoke();
+            self.user_spoke(Duration::ZERO);
             self.speech_lasted(SPEECH);
         }
     }
@@ -246,7 +255,7 @@ mod tests {
         for value in 0..20 {
             unanswered.taken(&frame(value));
         }
-        unanswered.speech(now);
+        unanswered.speech(now, Duration::ZERO);
         for value in 20..25 {
             unanswered.taken(&frame(value));
         }
@@ -259,6 +268,17 @@ mod tests {
         unanswered.returned(1);
         unanswered.answered();
         assert!(!unanswered.is_awaited());
+    }
+
+    #[test]
+    fn what_went_up_at_once_is_kept_until_somebody_says_that_it_was_speech() {
+        let (now, mut unanswered) = (Instant::now(), Unanswered::new(30 * BEFORE));
+        let burst = AudioFrame::from_pcm16(16_000, &[7; 24_000]);
+        for _ in 0..2 {
+            unanswered.taken(&burst);
+        }
+        unanswered.speech(now, 2 * BEFORE);
+        assert_eq!(unanswered.take_audio().len(), 2);
     }
 
     #[test]

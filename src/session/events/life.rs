@@ -23,7 +23,7 @@ pub enum SessionState {
     Processing,
     /// The model's audio is being delivered.
     Speaking,
-    /// A lost connection is being replaced.
+    /// A connection that was lost, or is left, is being replaced.
     Recovering,
     /// The session is closing.
     Deactivating,

@@ -508,7 +508,8 @@ async fn trial_e16_an_idle_session_retires_before_its_connection_does() {
 
 #[tokio::test(start_paused = true)]
 async fn vertex_hears_again_what_its_handle_does_not_hold() {
-    let drops = Fault::after("turnComplete", [Step::DelayMs(2_000), Step::Drop]);
+    // After the handle that holds the turn.
+    let drops = Fault::after("sessionResumptionUpdate", [Step::DelayMs(2_000), Step::Drop]).nth(3);
     let server = Server::new(Script::connections([Script::auto().fault(drops), Script::auto()]));
     let provider = Gemini::new().connector(server.connector());
     let (sink, speaker) = Speaker::new(AudioFormat::pcm16(24_000), 24_000 * 600);

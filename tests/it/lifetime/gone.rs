@@ -5,7 +5,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU8, Ordering},
     },
     task::{Context, Poll},
     time::Duration,
@@ -26,16 +26,21 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::{murmur, restored};
 use crate::rig::{MS, SECOND, now};
 
+/// The network is gone.
+const GONE: u8 = 1;
+/// It is back, and nobody knows of the connection any more.
+const RESET: u8 = 2;
+
 /// A network whose first connection can be made to lead nowhere.
 struct Network<C> {
     to: C,
-    gone: Arc<AtomicBool>,
+    gone: Arc<AtomicU8>,
     used: AtomicBool,
 }
 
 impl<C: Connector> Network<C> {
-    fn new(to: C) -> (Self, Arc<AtomicBool>) {
-        let gone = Arc::new(AtomicBool::new(false));
+    fn new(to: C) -> (Self, Arc<AtomicU8>) {
+        let gone = Arc::new(AtomicU8::new(0));
         (Self { to, gone: gone.clone(), used: AtomicBool::new(false) }, gone)
     }
 }
@@ -53,7 +58,7 @@ impl<C: Connector> Connector for Network<C> {
 /// Once the network is gone it takes all that is sent, as a kernel does, and gives nothing.
 struct Line {
     inner: Box<dyn Transport>,
-    gone: Arc<AtomicBool>,
+    gone: Arc<AtomicU8>,
 }
 
 impl AsyncRead for Line {
@@ -62,10 +67,11 @@ impl AsyncRead for Line {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.gone.load(Ordering::SeqCst) {
-            return Poll::Pending;
+        match self.gone.load(Ordering::SeqCst) {
+            GONE => Poll::Pending,
+            RESET => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
+            _ => Pin::new(&mut self.inner).poll_read(cx, buf),
         }
-        Pin::new(&mut self.inner).poll_read(cx, buf)
     }
 }
 
@@ -75,10 +81,10 @@ impl AsyncWrite for Line {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        if self.gone.load(Ordering::SeqCst) {
-            return Poll::Ready(Ok(buf.len()));
+        match self.gone.load(Ordering::SeqCst) {
+            0 => Pin::new(&mut self.inner).poll_write(cx, buf),
+            _ => Poll::Ready(Ok(buf.len())),
         }
-        Pin::new(&mut self.inner).poll_write(cx, buf)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -100,10 +106,11 @@ struct Talk {
     step: usize,
 }
 
-/// Somebody talks for so long.
+/// Somebody talks for so long. Where the network is back after so many frames, it knows nothing.
 async fn talk(
     provider: impl LiveProvider,
-    gone: Arc<AtomicBool>,
+    gone: Arc<AtomicU8>,
+    back_after: Option<usize>,
     time: Duration,
     audio: impl Fn() -> Vec<(u32, String)>,
 ) -> Talk {
@@ -118,7 +125,10 @@ async fn talk(
         session.send_audio(AudioFrame::from_pcm16(rate as u32, frame)).unwrap();
         tokio::time::sleep(20 * MS).await;
         if number == 150 {
-            gone.store(true, Ordering::SeqCst);
+            gone.store(GONE, Ordering::SeqCst);
+        }
+        if back_after == Some(number) {
+            gone.store(RESET, Ordering::SeqCst);
         }
     }
     tokio::time::sleep(5 * SECOND).await;
@@ -173,7 +183,7 @@ async fn what_a_dead_network_took_is_said_again_to_gemini() {
     let server = gemini::Server::new(gemini::Script::auto());
     let (network, gone) = Network::new(server.connector());
     let provider = Gemini::new().connector(network).websocket(options(20 * SECOND));
-    let talk = talk(provider, gone, 40 * SECOND, || of_gemini(&server)).await;
+    let talk = talk(provider, gone, None, 40 * SECOND, || of_gemini(&server)).await;
     talk.assert_whole();
     assert_eq!(talk.lost, 0);
 }
@@ -183,7 +193,7 @@ async fn what_a_dead_network_took_is_said_again_to_openai() {
     let server = openai::Server::new(openai::Script::auto());
     let (network, gone) = Network::new(server.connector());
     let provider = OpenAi::new().connector(network).websocket(options(20 * SECOND));
-    let talk = talk(provider, gone, 40 * SECOND, || of_openai(&server)).await;
+    let talk = talk(provider, gone, None, 40 * SECOND, || of_openai(&server)).await;
     talk.assert_whole();
     assert_eq!(talk.lost, 0);
 }
@@ -194,8 +204,25 @@ async fn what_a_dead_network_took_and_is_too_old_is_told_as_lost() {
     let (network, gone) = Network::new(server.connector());
     // Nothing is noticed for a minute; half of that is kept.
     let provider = Gemini::new().connector(network);
-    let talk = talk(provider, gone, 90 * SECOND, || of_gemini(&server)).await;
+    let talk = talk(provider, gone, None, 90 * SECOND, || of_gemini(&server)).await;
     talk.assert_whole();
     let seconds = talk.lost / 16_000;
     assert!((29..=33).contains(&seconds), "{seconds}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_network_took_that_was_gone_for_seconds_is_said_again() {
+    // Four seconds without an answer to the pings, and then a reset.
+    let server = gemini::Server::new(gemini::Script::auto());
+    let (network, gone) = Network::new(server.connector());
+    let provider = Gemini::new().connector(network);
+    let to_gemini = talk(provider, gone, Some(350), 20 * SECOND, || of_gemini(&server)).await;
+    let server = openai::Server::new(openai::Script::auto());
+    let (network, gone) = Network::new(server.connector());
+    let provider = OpenAi::new().connector(network);
+    let to_openai = talk(provider, gone, Some(350), 20 * SECOND, || of_openai(&server)).await;
+    for talk in [to_gemini, to_openai] {
+        talk.assert_whole();
+        assert_eq!(talk.lost, 0);
+    }
 }

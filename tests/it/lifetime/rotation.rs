@@ -459,6 +459,25 @@ async fn a_handle_that_the_provider_hangs_up_on_is_given_up_for_the_history() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_last_attempt_goes_without_a_handle_that_was_refused_before() {
+    let mut policy = ReconnectPolicy::default();
+    policy.max_attempts = 2;
+    let mut rig = Setup::new().build(|builder| builder.reconnect(policy)).start().await;
+    rig.whole_turn("Hello", "Hi.").await;
+    rig.emit(resumable("h1"));
+    rig.settle().await;
+    for _ in 0..2 {
+        let error = LiveError::Closed { code: 1011, reason: "Internal error".into() };
+        rig.provider.plan(ConnectPlan::Refuse(error));
+    }
+    rig.far.fail(LiveError::Transport("reset".into()));
+    rig.next_connection().await;
+    let last = rig.provider.requests().pop().unwrap();
+    assert_eq!((last.resume.is_some(), last.history.len()), (false, 2));
+    rig.whole_turn("Still there?", "Yes.").await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_output_that_a_forced_change_left_behind_is_told_once() {
     let (tool, latch) = LatchedTool::new("slow", ToolPlan::Succeed);
     let mut rig = Setup::new().build(|builder| builder.tool(tool)).start().await;

@@ -223,8 +223,12 @@ async fn a_model_that_never_answers_leaves_time_for_the_fallback_model() {
     tokio::spawn(async move {
         let never_answered = dials.recv().await;
         let stream = dials.recv().await.unwrap();
+        let gate = |request: &Request| match request.parameter("model").as_deref() {
+            Some("two") => Answer::upgrade(),
+            _ => Answer::http(404, "no such model"),
+        };
         let acceptor = Acceptor::new(AcceptorOptions::default());
-        let accepted = acceptor.accept(Box::new(stream), &upgrade).await.unwrap().unwrap();
+        let accepted = acceptor.accept(Box::new(stream), &gate).await.unwrap().unwrap();
         polite(accepted.socket).await;
         drop(never_answered);
     });
@@ -233,8 +237,7 @@ async fn a_model_that_never_answers_leaves_time_for_the_fallback_model() {
     config.fallback_model = Some("two".into());
     // A session waits this long for both.
     let connect = provider.connect(ConnectRequest::new(config.into()));
-    let connection = timeout(Duration::from_secs(15), connect).await.unwrap().unwrap();
-    assert_eq!(connection.capabilities().model.as_deref(), Some("two"));
+    timeout(Duration::from_secs(15), connect).await.unwrap().unwrap();
 }
 
 #[tokio::test(start_paused = true)]

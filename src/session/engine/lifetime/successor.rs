@@ -16,7 +16,7 @@ use antiphon_live::{Capabilities, LiveError};
 
 use super::{Engine, LOOK_AGAIN, Told};
 use crate::session::{
-    EventKind,
+    EventKind, SessionState,
     engine::{io::Output, timers::Timer},
 };
 
@@ -79,6 +79,10 @@ impl Engine {
         let attempt = self.reconnect.attempts.go_over(successor.candidate, self.now);
         self.lose_connection(before);
         self.prompt_outputs.push_back(Output::Close { epoch: left });
+        if successor.candidate == before {
+            // Hosts know a change by this state, however short it is.
+            self.set_state(SessionState::Recovering);
+        }
         self.emit(EventKind::Reconnecting { attempt, cause: cause.into() });
         self.epoch = epoch;
         self.reconnect.resuming = successor.resumes;

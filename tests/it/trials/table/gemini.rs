@@ -12,25 +12,56 @@ use super::{
 };
 use crate::rig::MS;
 
-pub struct Gemini;
+/// A generation of models. They differ in whether speech is told, in which channel takes texts, and in
+/// how a call stands to the end of its turn.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Gemini(pub Generation);
 
-impl Line for Gemini {
-    fn name(&self) -> &'static str {
-        "gemini"
-    }
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Generation {
+    /// Says nothing of speech; a call ends the turn.
+    V2_5,
+    /// Says nothing of speech; a turn with a call ends once its output came.
+    V3_1,
+    /// Says when the user speaks.
+    V3_8,
+}
 
-    fn run(&self, trial: &'static Trial) -> Pin<Box<dyn Future<Output = Seen> + '_>> {
-        Box::pin(play(trial))
+impl Gemini {
+    pub const ALL: [Self; 3] =
+        [Self(Generation::V2_5), Self(Generation::V3_1), Self(Generation::V3_8)];
+
+    fn model(self) -> &'static str {
+        match self.0 {
+            Generation::V2_5 => "gemini-2.5-flash-native-audio-preview-12-2025",
+            Generation::V3_1 => "gemini-3.1-flash-live-preview",
+            Generation::V3_8 => "gemini-3.8-live",
+        }
     }
 }
 
-async fn play(trial: &'static Trial) -> Seen {
+impl Line for Gemini {
+    fn name(&self) -> &'static str {
+        match self.0 {
+            Generation::V2_5 => "gemini-2.5",
+            Generation::V3_1 => "gemini-3.1",
+            Generation::V3_8 => "gemini-3.8",
+        }
+    }
+
+    fn run(&self, trial: &'static Trial) -> Pin<Box<dyn Future<Output = Seen> + '_>> {
+        Box::pin(play(*self, trial))
+    }
+}
+
+async fn play(line: Gemini, trial: &'static Trial) -> Seen {
     let began = tokio::time::Instant::now();
     let mut calls = Vec::new();
-    let connections = trial.connections(set_up, |step| said(step, &mut calls)).into_iter();
+    let set_up = || set_up(line.model());
+    let connections = trial.connections(set_up, |step| said(line.0, step, &mut calls)).into_iter();
     let server = Server::new(Script::connections(connections.map(Script::steps)));
     let provider = gemini::Gemini::new().connector(server.connector());
-    let config = LiveConfig::new().api_key("test").model("gemini-3.8-live");
+    let config = LiveConfig::new().api_key("test").model(line.model());
     let mut stage = Stage::start(trial, provider, config).await;
     for (at, step) in trial.script {
         tokio::time::sleep_until(began + *at as u32 * MS).await;
@@ -65,19 +96,25 @@ async fn play(trial: &'static Trial) -> Seen {
     seen
 }
 
-fn set_up() -> Vec<Step> {
+fn set_up(model: &str) -> Vec<Step> {
     vec![
-        Step::Expect(json!({"setup": {"model": "models/gemini-3.8-live"}})),
+        Step::Expect(json!({"setup": {"model": format!("models/{model}")}})),
         Step::Emit(json!({"setupComplete": {}})),
     ]
 }
 
 /// The provider's part of a step. `calls`: those of the reply that is being made.
-fn said(step: &Do, calls: &mut Vec<&'static str>) -> Vec<Step> {
+fn said(generation: Generation, step: &Do, calls: &mut Vec<&'static str>) -> Vec<Step> {
+    let untold = generation != Generation::V3_8 && matches!(step, Do::Starts | Do::Stops);
+    // The turn goes on with the output.
+    let goes_on = generation == Generation::V3_1 && matches!(step, Do::Done) && !calls.is_empty();
     match step {
         Do::Call(id, ..) | Do::CallOf(id, ..) => calls.push(id),
         Do::Begins | Do::Done | Do::Cancelled => calls.clear(),
         _ => {}
+    }
+    if untold || goes_on {
+        return Vec::new();
     }
     match step {
         Do::Interrupted if !calls.is_empty() => {
@@ -153,6 +190,11 @@ fn sent(frame: &Value) -> Vec<Sent> {
             Sent::Output(id, response["response"].get("error").is_none())
         });
         return outputs.collect();
+    }
+    if let Some(text) = frame["realtimeInput"]["text"].as_str() {
+        let users = !text.starts_with("Say the following");
+        let text = users.then(|| Sent::Text(text.into()));
+        return text.into_iter().chain([Sent::Create]).collect();
     }
     let content = &frame["clientContent"];
     let text = content["turns"][0]["parts"][0]["text"].as_str();

@@ -44,7 +44,9 @@ fn lines() -> Vec<Box<dyn Line>> {
         lines.push(Box::new(wire::Wire(dialect)));
     }
     #[cfg(feature = "gemini")]
-    lines.push(Box::new(gemini::Gemini));
+    for generation in gemini::Gemini::ALL {
+        lines.push(Box::new(generation));
+    }
     #[cfg(feature = "cascade")]
     lines.push(Box::new(house::House));
     lines
@@ -179,7 +181,11 @@ async fn run(trial: &'static Trial) -> (usize, Vec<String>) {
     let mut shown = 0;
     let mut others = Vec::new();
     for line in lines() {
-        if let Some((_, why)) = trial.not.iter().find(|(name, _)| *name == line.name()) {
+        // A reason may be one of all generations.
+        let is_of = |name: &str| {
+            name == line.name() || name == "gemini" && line.name().starts_with("gemini-")
+        };
+        if let Some((_, why)) = trial.not.iter().find(|(name, _)| is_of(name)) {
             others.push(format!("{} x {}: {why}", trial.name, line.name()));
             continue;
         }

@@ -277,8 +277,8 @@ pub(super) const QWEN: Facts = Facts {
     },
     model: Some("qwen3-omni-flash-realtime"),
     headers: &[],
-    // By model 30 to 120 minutes; what ends sooner is told by the close.
-    session_limit: Some(Duration::from_secs(120 * 60)),
+    // By model 30 to 120 minutes, and nobody says which: the shortest is left in time by all.
+    session_limit: Some(Duration::from_secs(30 * 60)),
     variables: Variables {
         key: "DASHSCOPE_API_KEY",
         address: None,
