@@ -53,7 +53,7 @@ use crate::client::{Client, NAME, OF_MODEL, Platform, model_of};
 /// | `proactive_audio`, `proactive_video` | as in the protocol; the first only where the generation can do without it |
 /// | `session_resumption` | `false`: no handles |
 /// | `transparent_resumption`, `explicit_vad_signal` | Vertex AI only |
-/// | `google_search`, `tools` | tools that the service runs, the second in its own words |
+/// | `google_search`, `tools` | tools that the service runs, the second in its own words. It does not ask before: where a policy decides over tools, `mcpServers` and `computerUse` are refused |
 /// | `text_channel` | `client_content`, or `realtime`: early 3.1 models hang up on the first |
 ///
 /// # What it does its own way

@@ -1,5 +1,6 @@
 //! Policies in the language Cedar.
 
+mod sets;
 mod shape;
 #[cfg(test)]
 mod tests;
@@ -22,7 +23,7 @@ use cedar_policy::{
 use miette::Diagnostic;
 use serde_json::{Value, json};
 
-use self::shape::Shape;
+use self::{sets::Sets, shape::Shape};
 use super::{FileError, Limit, Policy, PolicyContext, Spent};
 
 /// Files above this are refused, as those of the other policies are.
@@ -196,10 +197,12 @@ impl CedarPolicies {
         if let Some(error) = found.validation_errors().next() {
             return Err(self.located(error.policy_id(), error, error.to_string()));
         }
+        let kinds = Kinds::new().map_err(&whole)?;
         let mut by_tool = HashMap::new();
         for (name, known) in shapes {
             let action = uid("Action", &name).map_err(&whole)?;
-            let (mut decide, mut ask) = (PolicySet::new(), PolicySet::new());
+            let (mut decide, mut ask) = (Sets::default(), Sets::default());
+            let mut reads_now = false;
             for Source { policy, .. } in &self.policies {
                 let concerned = match policy.action_constraint() {
                     ActionConstraint::Any => true,
@@ -209,16 +212,18 @@ impl CedarPolicies {
                 let asks = policy.annotation("ask").or(policy.annotation("confirm")).is_some();
                 let set = if asks { &mut ask } else { &mut decide };
                 if concerned {
-                    set.add(policy.clone()).map_err(|error| whole(error.to_string()))?;
+                    set.add(policy, &kinds.caller).map_err(&whole)?;
+                    reads_now |= policy.to_string().contains("now");
                 }
             }
-            by_tool.insert(name, Tool { action, known, decide, ask });
+            let (decide, ask) = (decide.ready(), ask.ready());
+            by_tool.insert(name, Tool { action, known, decide, ask, reads_now });
         }
         let schema = validator.schema().clone();
         let reads_spent =
             self.policies.iter().any(|source| source.policy.to_string().contains("spent"));
         let (id, authorizer) = (self.id.clone(), Authorizer::new());
-        Ok(Cedar { id, tools: by_tool, authorizer, schema, reads_spent })
+        Ok(Cedar { id, tools: by_tool, kinds, authorizer, schema, reads_spent })
     }
 
     fn located(&self, policy: &PolicyId, error: &dyn Diagnostic, reason: String) -> FileError {
@@ -272,6 +277,7 @@ fn offset_of<D: Diagnostic + ?Sized>(error: &D) -> Option<usize> {
 pub struct Cedar {
     id: Arc<str>,
     tools: HashMap<Arc<str>, Tool>,
+    kinds: Kinds,
     authorizer: Authorizer,
     schema: Schema,
     /// Any policy looks at what was spent.
@@ -282,9 +288,39 @@ pub struct Cedar {
 struct Tool {
     action: EntityUid,
     known: Known,
-    decide: PolicySet,
+    decide: Sets,
     /// Those that have somebody asked.
-    ask: PolicySet,
+    ask: Sets,
+    /// Any of them looks at the time of day, which takes time to be put into Cedar's form.
+    reads_now: bool,
+}
+
+/// The kinds of what a request is about: reading their names takes longer than judging a policy.
+struct Kinds {
+    caller: EntityTypeName,
+    tenant: EntityTypeName,
+    session: EntityTypeName,
+}
+
+impl Kinds {
+    fn new() -> Result<Self, String> {
+        Ok(Self { caller: kind("Caller")?, tenant: kind("Tenant")?, session: kind("Session")? })
+    }
+}
+
+/// What was asked.
+struct Asked {
+    request: Request,
+    entities: Entities,
+    /// The principal, and what it is in.
+    whose: Vec<EntityUid>,
+}
+
+/// The policies that a request satisfies.
+#[derive(Default)]
+struct Said {
+    permits: Vec<PolicyId>,
+    forbids: Vec<PolicyId>,
 }
 
 /// What policies know of a call.
@@ -352,15 +388,10 @@ impl Cedar {
     }
 
     /// What was asked, with all that is known of it.
-    fn request(
-        &self,
-        cx: &PolicyContext,
-        call: &ToolCall,
-        tool: &Tool,
-    ) -> Result<(Request, Entities), String> {
+    fn request(&self, cx: &PolicyContext, call: &ToolCall, tool: &Tool) -> Result<Asked, String> {
         let caller = cx.caller.as_ref();
-        let principal = uid("Caller", caller.map_or("", |caller| &caller.id))?;
-        let resource = uid("Session", &cx.session_id)?;
+        let principal = entity(&self.kinds.caller, caller.map_or("", |caller| &caller.id));
+        let resource = entity(&self.kinds.session, &cx.session_id);
         let roles = match caller.and_then(|caller| caller.claims.get("roles")) {
             Some(Value::Array(roles)) => roles.iter().filter_map(Value::as_str).collect(),
             _ => Vec::new(),
@@ -373,7 +404,8 @@ impl Cedar {
             ("roles".to_owned(), RestrictedExpression::new_set(roles.into_iter().map(text))),
         ]);
         let tenant = caller.and_then(|caller| caller.scope.as_ref());
-        let tenant = tenant.map(|tenant| uid("Tenant", tenant)).transpose()?;
+        let tenant = tenant.map(|tenant| entity(&self.kinds.tenant, tenant));
+        let whose = [principal.clone()].into_iter().chain(tenant.clone()).collect();
         let parents: HashSet<_> = tenant.clone().into_iter().collect();
         let entity = Entity::new(principal.clone(), attributes, parents);
         let mut entities = vec![entity.map_err(|error| error.to_string())?];
@@ -395,17 +427,42 @@ impl Cedar {
         let spent = RestrictedExpression::new_record(spent).map_err(|error| error.to_string())?;
         let context = [
             ("arguments", tool.known.arguments.arguments(&call.args)?),
-            ("now", RestrictedExpression::new_datetime(format!("{:.3}", cx.now))),
             ("turn", whole(cx.turn)?),
             ("confirmed", RestrictedExpression::new_bool(cx.confirmed)),
             ("approved", RestrictedExpression::new_bool(cx.approved)),
             ("point", text(point(cx))),
             ("spent", spent),
         ];
-        let context = context.map(|(name, value)| (name.to_owned(), value));
+        let now = || RestrictedExpression::new_datetime(format!("{:.3}", cx.now));
+        let now = tool.reads_now.then(|| ("now", now()));
+        let context = context.into_iter().chain(now).map(|(name, value)| (name.to_owned(), value));
         let context = Context::from_pairs(context).map_err(|error| error.to_string())?;
         let request = Request::new(principal, tool.action.clone(), resource, context, None);
-        Ok((request.map_err(|error| error.to_string())?, entities))
+        Ok(Asked { request: request.map_err(|error| error.to_string())?, entities, whose })
+    }
+
+    /// What the policies say. One that errs denies.
+    fn said(&self, sets: &Sets, asked: &Asked) -> Result<Said, Judgement> {
+        let mut said = Said::default();
+        for group in sets.about(&asked.whose) {
+            if let Some(permits) = group.permits(&asked.request, &asked.entities) {
+                said.permits.extend(permits);
+                continue;
+            }
+            let (request, entities) = (&asked.request, &asked.entities);
+            let answer = self.authorizer.is_authorized(request, &group.policies, entities);
+            if let Some(error) = answer.diagnostics().errors().next() {
+                return Err(self.denied(vec![failed(error)], Denial::private(error.to_string())));
+            }
+            let satisfied = answer.diagnostics().reason().cloned();
+            match answer.decision() {
+                Decision::Allow => said.permits.extend(satisfied),
+                Decision::Deny => said.forbids.extend(satisfied),
+            }
+        }
+        said.permits.sort();
+        said.forbids.sort();
+        Ok(said)
     }
 
     fn denied(&self, policies: Vec<Arc<str>>, denial: Denial) -> Judgement {
@@ -433,35 +490,31 @@ impl Policy for Cedar {
             let reason = "the policies were not checked against this tool".to_owned();
             return self.denied(Vec::new(), private(reason));
         };
-        let (request, entities) = match self.request(cx, call, tool) {
-            Ok(request) => request,
+        let asked = match self.request(cx, call, tool) {
+            Ok(asked) => asked,
             Err(reason) => return self.denied(Vec::new(), private(reason)),
         };
-        let answer = self.authorizer.is_authorized(&request, &tool.decide, &entities);
-        let said = answer.diagnostics();
-        if let Some(error) = said.errors().next() {
-            return self.denied(vec![failed(error)], private(error.to_string()));
-        }
-        let mut deciding: Vec<&PolicyId> = said.reason().collect();
-        deciding.sort();
-        let mut names: Vec<Arc<str>> = deciding.iter().map(|id| name(id)).collect();
-        if answer.decision() == Decision::Deny {
-            let Some(first) = deciding.first() else {
-                return self.denied(Vec::new(), private("no policy permits it".to_owned()));
-            };
+        let said = match self.said(&tool.decide, &asked) {
+            Ok(said) => said,
+            Err(denied) => return denied,
+        };
+        if let Some(first) = said.forbids.first() {
             let of = |note: &str| tool.decide.annotation(first, note).map(str::to_owned);
             let reason = of("reason").unwrap_or_else(|| format!("{first} forbids it"));
+            let names = said.forbids.iter().map(name).collect();
             return self.denied(names, Denial { to_model: of("tell"), reason });
         }
+        if said.permits.is_empty() {
+            return self.denied(Vec::new(), private("no policy permits it".to_owned()));
+        }
+        let mut names: Vec<Arc<str>> = said.permits.iter().map(name).collect();
         if tool.ask.is_empty() {
             return Judgement::new(Verdict::Allow, names);
         }
-        let asks = self.authorizer.is_authorized(&request, &tool.ask, &entities);
-        if let Some(error) = asks.diagnostics().errors().next() {
-            return self.denied(vec![failed(error)], private(error.to_string()));
-        }
-        let mut asking: Vec<&PolicyId> = asks.diagnostics().reason().collect();
-        asking.sort();
+        let asking = match self.said(&tool.ask, &asked) {
+            Ok(said) => said.forbids,
+            Err(denied) => return denied,
+        };
         for (note, asked) in [("ask", true), ("confirm", false)] {
             let words = asking.iter().filter_map(|id| {
                 let words = tool.ask.annotation(id, note)?;
@@ -513,7 +566,14 @@ fn name(policy: &PolicyId) -> Arc<str> {
     id.into()
 }
 
-fn uid(kind: &str, id: &str) -> Result<EntityUid, String> {
-    let kind = EntityTypeName::from_str(kind).map_err(|error| error.to_string())?;
-    Ok(EntityUid::from_type_name_and_id(kind, EntityId::new(id)))
+fn uid(of: &str, id: &str) -> Result<EntityUid, String> {
+    Ok(entity(&kind(of)?, id))
+}
+
+fn kind(name: &str) -> Result<EntityTypeName, String> {
+    EntityTypeName::from_str(name).map_err(|error| error.to_string())
+}
+
+fn entity(kind: &EntityTypeName, id: &str) -> EntityUid {
+    EntityUid::from_type_name_and_id(kind.clone(), EntityId::new(id))
 }

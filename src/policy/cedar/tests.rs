@@ -249,3 +249,86 @@ fn the_schema_can_be_read_by_people() {
     assert!(text.contains("entity Caller in [Tenant]"), "{text}");
     assert!(text.contains("cents") && text.contains("decimal"), "{text}");
 }
+
+/// Policies are about one caller, one tenant, or anybody, however that is said.
+#[test]
+fn a_policy_is_about_whom_its_scope_names() {
+    let policies = r#"
+        @id("all") permit (principal, action, resource);
+        @id("ann") forbid (principal == Caller::"ann", action, resource);
+        @id("of the bank") forbid (principal in Tenant::"bank", action, resource)
+        unless { principal.known };
+        @id("in bob") forbid (principal in Caller::"bob", action, resource);
+        @id("callers of the shop") forbid (principal is Caller in Tenant::"shop", action, resource);
+    "#;
+    let cedar = CedarPolicies::new("who").text("who.cedar", policies).unwrap();
+    let cedar = cedar.for_tools(&tools(), &[]).unwrap();
+    let call = ToolCall { id: "c".into(), name: "weather".into(), args: Default::default() };
+    for (caller, by) in [
+        (Caller::new("ann"), "who/ann"),
+        (Caller::new("ann").scope("bank"), "who/ann"),
+        (Caller::new("bob"), "who/in bob"),
+        (Caller::new("eve").scope("bank"), "who/all"),
+        (Caller::new("").scope("bank"), "who/of the bank"),
+        (Caller::new("eve").scope("shop"), "who/callers of the shop"),
+        (Caller::new("eve"), "who/all"),
+    ] {
+        let what = format!("{caller:?}");
+        let cx = PolicyContext::new("s", jiff::Timestamp::UNIX_EPOCH).caller(caller);
+        let judged = cedar.judge(&cx, &call);
+        let policies: Vec<&str> = judged.policies.iter().map(|id| &**id).collect();
+        assert_eq!(policies, [by], "{what}");
+        assert_eq!(judged.verdict == Verdict::Allow, by == "who/all", "{what}");
+    }
+}
+
+/// Many policies are judged together, and as they would be one by one.
+#[test]
+fn many_policies_judged_together_say_what_each_says() {
+    let amounts = (0..30).map(|n| {
+        let (kind, clause) = match n % 3 {
+            0 => ("permit", format!("when {{ context.arguments.cents > {n} }}")),
+            1 => ("permit", format!("unless {{ context.arguments.cents == {n} }}")),
+            _ => {
+                let both = "when { principal.known } unless { principal.verified >= 0";
+                ("forbid", format!("{both} && context.arguments.cents < {} }}", 10 * n))
+            }
+        };
+        format!("@id(\"{n}\") {kind} (principal, action == Action::\"send_money\", resource) {clause};\n")
+    });
+    let odd = r#"
+        @id("plain") permit (principal in Tenant::"bank", action, resource);
+        @id("overflows") permit (principal, action == Action::"send_money", resource)
+        when { context.arguments.cents < 1000 || context.arguments.cents * 9000000000000000000 > 0 };
+        @id("\"} when {") forbid (principal, action == Action::"send_money", resource)
+        when { context.arguments.to == "} when { \" true" };
+    "#;
+    let text = amounts.collect::<String>() + odd;
+    let load = || {
+        let policies = CedarPolicies::new("many").text("many.cedar", &text).unwrap();
+        policies.for_tools(&tools(), &[]).unwrap()
+    };
+    let (together, mut apart) = (load(), load());
+    for tool in apart.tools.values_mut() {
+        tool.decide.apart();
+    }
+    let mut verdicts = HashSet::new();
+    for cents in [-1, 0, 1, 4, 17, 25, 30, 100, 250, 400, 5_000] {
+        for (caller, to) in [
+            (Caller::new("ann").scope("bank"), "DE"),
+            (Caller::new(""), "DE"),
+            (Caller::new("eve"), "} when { \" true"),
+        ] {
+            let args = json!({ "to": to, "cents": cents }).as_object().cloned().unwrap();
+            let call = ToolCall { id: "c".into(), name: "send_money".into(), args };
+            let cx = PolicyContext::new("s", jiff::Timestamp::UNIX_EPOCH).caller(caller);
+            let (one, other) = (together.judge(&cx, &call), apart.judge(&cx, &call));
+            assert_eq!(one.verdict, other.verdict, "{cents} {to}");
+            assert_eq!(one.policies, other.policies, "{cents} {to}");
+            verdicts.insert(format!("{:?}", one.verdict).chars().take(4).collect::<String>());
+        }
+    }
+    assert!(verdicts.len() > 1, "some pass, and some do not: {verdicts:?}");
+    let tool = &together.tools["send_money"];
+    assert!(tool.decide.about(&[]).all(|group| group.is_together()), "they are judged together");
+}

@@ -105,7 +105,7 @@ impl Settings {
             None => generation.typed_text,
         };
         let client_content = channel != Some("realtime");
-        let own_tools = own_tools(&options)?;
+        let own_tools = own_tools(config, &options)?;
         let activity = &config.policies.activity;
         let interrupts = activity.handling == live::ActivityHandling::Interrupts
             && config.voice_activity != VoiceActivity::Off;
@@ -426,8 +426,15 @@ fn vad_signal(options: &Options<'_>, vertex: bool) -> Result<Option<bool>, LiveE
     }
 }
 
-fn own_tools(options: &Options<'_>) -> Result<Vec<Tool>, LiveError> {
+fn own_tools(config: &LiveConfig, options: &Options<'_>) -> Result<Vec<Tool>, LiveError> {
     let mut tools: Vec<Tool> = options.wire("tools")?.unwrap_or_default();
+    // What only looks things up may; what acts would have to ask, and the service does not.
+    let acts = |tool: &Tool| tool.mcp_servers.is_some() || tool.computer_use.is_some();
+    if config.tools_ask && tools.iter().any(acts) {
+        let what =
+            "option tools: the service runs these without asking, and a policy decides over tools";
+        return Err(LiveError::InvalidConfig(what.into()));
+    }
     if options.is_on("google_search")? == Some(true) {
         tools.push(Tool { google_search: Some(json!({})), ..Tool::default() });
     }

@@ -306,3 +306,18 @@ fn instructions_may_change_where_the_generation_lets_them() {
     let sent = talk.sent_one();
     assert_eq!(sent["clientContent"]["turns"][0]["role"], "system");
 }
+
+#[test]
+fn tools_that_the_service_runs_without_asking_are_refused_where_a_policy_decides() {
+    let config = |tools: Value| {
+        let mut config = LiveConfig::new();
+        config.tools_ask = true;
+        config.provider_options.insert("tools".into(), tools);
+        config
+    };
+    for acts in [json!([{"mcpServers": [{"name": "docs"}]}]), json!([{"computerUse": {}}])] {
+        let error = Client::new(&config(acts), None).unwrap_err();
+        assert!(matches!(error, LiveError::InvalidConfig(_)), "{error}");
+    }
+    assert!(Client::new(&config(json!([{"googleSearch": {}}])), None).is_ok());
+}
