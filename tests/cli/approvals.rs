@@ -128,7 +128,11 @@ fn a_bridge_refuses_a_policy_that_asks() {
     };
     let run = bridge(&["check"]);
     assert_ne!(run.status, 0, "{}", run.stdout);
-    assert!(run.stdout.contains("failed  policy: line 6: a rule has a person"), "{}", run.stdout);
+    assert!(
+        run.stdout.contains("failed  agent.policy: line 6, column 10: a rule has a person"),
+        "{}",
+        run.stdout
+    );
     let run = bridge(&[]);
     assert_eq!(run.status, 2, "{}", run.stderr);
     assert!(run.stderr.contains("no store in which they could wait"), "{}", run.stderr);
