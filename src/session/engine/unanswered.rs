@@ -80,7 +80,7 @@ impl Unanswered {
         }
     }
 
-    /// Somebody speaks, and began to `late` ago.
+    /// Somebody speaks, and began `late` ago.
     fn speech(&mut self, now: Instant, late: Duration) {
         if self.since.is_none() {
             self.since = Some(now);
@@ -125,7 +125,7 @@ impl Unanswered {
 }
 
 impl Engine {
-    /// The provider says that the user speaks, so much `late`, or that it was interrupted.
+    /// The provider says that the user speaks, and did so `late`, or that it was interrupted.
     pub(super) fn user_spoke(&mut self, late: Duration) {
         let turns = self.live.voice_activity == VoiceActivity::Auto
             && !self.can(|can| can.continuous_duplex);
