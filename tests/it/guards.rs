@@ -368,6 +368,103 @@ async fn a_guarded_session_runs_again_from_its_recording() {
     assert_eq!(replayed.difference, None, "{replayed}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn words_that_are_corrected_are_judged_anew() {
+    let mut rig = guarded(OutputWords::Before, OutputGuard::new(guard())).start().await;
+    rig.reply("r1");
+    tell(&rig, "I know");
+    speak(&rig, "I know", 1);
+    tell(&rig, "all of it");
+    listen(&rig, 1_000).await;
+    assert_eq!(transcripts(&rig.now().await).last(), Some(&"I know all of it "));
+    let corrected = |text: TextUpdate| {
+        rig.emit(LiveEvent::OutputTranscript { reply: "r1".into(), item: "r1-item".into(), text });
+    };
+    corrected(TextUpdate::Snapshot("I know the launch ".into()));
+    speak(&rig, "the launch", DENIED);
+    listen(&rig, 2_000).await;
+    assert_eq!(heard_words(&rig), [1], "what passed before were other words");
+    corrected(TextUpdate::Final(Some("I know the launch pad.".into())));
+    rig.done("r1");
+    listen(&rig, 1_000).await;
+    assert_eq!(heard_words(&rig), [1, DENIED]);
+    let events = rig.now().await;
+    let told = EventKind::AgentTranscript { text: "I know the launch pad.".into(), done: true };
+    assert!(events.contains(&told), "{events:#?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn audio_before_any_words_waits_where_words_come_first() {
+    let rig = guarded(OutputWords::Before, OutputGuard::new(guard())).start().await;
+    rig.reply("r1");
+    speak(&rig, "Hello", 1);
+    listen(&rig, 1_000).await;
+    assert!(heard_words(&rig).is_empty());
+    tell(&rig, "Hello.");
+    listen(&rig, 500).await;
+    assert_eq!(heard_words(&rig), [1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn words_that_may_become_a_phrase_are_waited_for_even_where_audio_is_released_without() {
+    let output = OutputGuard::new(guard()).without_transcript(WithoutTranscript::Release);
+    let mut rig = guarded(OutputWords::Beside, output).start().await;
+    rig.reply("r1");
+    tell(&rig, "the launch");
+    rig.settle().await;
+    speak(&rig, "the launch", DENIED);
+    listen(&rig, 2_000).await;
+    assert!(heard_words(&rig).is_empty(), "its words have come, and are not clear");
+    tell(&rig, "code.");
+    listen(&rig, 1_000).await;
+    assert_eq!((heard_words(&rig), denials(&rig.now().await)), (vec![], 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guard_is_told_that_no_more_words_come_and_holds_none_then() {
+    let asked = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let seen = asked.clone();
+    let holds = OutputGuard::new(move |words: &Words<'_>| {
+        seen.lock().unwrap().push((words.text.to_owned(), words.complete));
+        GuardVerdict::Hold { from: 0 }
+    });
+    let rig = guarded(OutputWords::Before, holds).start().await;
+    rig.reply("r1");
+    tell(&rig, "Good");
+    speak(&rig, "Good", 1);
+    listen(&rig, 1_000).await;
+    assert!(heard_words(&rig).is_empty());
+    rig.done("r1");
+    listen(&rig, 500).await;
+    assert_eq!(heard_words(&rig), [1]);
+    let asked = asked.lock().unwrap();
+    assert_eq!(asked.first().unwrap(), &("Good ".to_owned(), false));
+    assert_eq!(asked.last().unwrap(), &("Good ".to_owned(), true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reply_that_is_denied_calls_no_tool_and_the_provider_forgets_its_words() {
+    let (tool, latch) = LatchedTool::open("pay", ToolPlan::Succeed);
+    let setup = guarded(OutputWords::Before, OutputGuard::new(guard()));
+    let mut rig = setup.build(|it| it.tool(tool)).start().await;
+    // It is denied before anything of it was spoken.
+    rig.user_says("u1", "Pay.").reply("r1").calls("r1", &[("c1", "pay", "{}")]);
+    tell(&rig, "It is swordfish.");
+    rig.settle().await;
+    let commands = rig.commands().await;
+    let cut = commands.iter().find_map(|command| match command {
+        LiveCommand::Truncate { audio_end_ms, heard_text, .. } => {
+            Some((*audio_end_ms, heard_text.clone()))
+        }
+        _ => None,
+    });
+    assert_eq!(cut, Some((0, Some(String::new()))), "{commands:?}");
+    rig.done_as("r1", ReplyOutcome::Cancelled);
+    rig.settle().await;
+    assert_eq!(outcomes(&rig.now().await), [("c1".into(), Outcome::Interrupted)]);
+    assert!(latch.calls().is_empty());
+}
+
 /// One tool that must never run, and the policy asked first.
 fn armed(input: InputGuard) -> (Setup, antiphon_testkit::ToolLatch) {
     let (tool, latch) = LatchedTool::open("pay", ToolPlan::Succeed);
