@@ -5,7 +5,7 @@
 //! has to wait until that time is over.
 
 use std::{
-    collections::BTreeSet,
+    collections::BTreeMap,
     path::Path,
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::Duration,
@@ -42,7 +42,7 @@ impl Lease {
     pub(super) fn stands(&self, key: &str, now: Timestamp) -> bool {
         let Some(process) = &self.process else { return self.until > now };
         match look(process) {
-            Seen::This => held().contains(key),
+            Seen::This => held().contains_key(key),
             Seen::Gone => false,
             Seen::There | Seen::Elsewhere => self.until > now,
         }
@@ -55,20 +55,26 @@ pub(crate) struct Hold(Arc<str>);
 
 impl Hold {
     pub(crate) fn new(key: Arc<str>) -> Self {
-        held().insert(key.clone());
+        *held().entry(key.clone()).or_default() += 1;
         Self(key)
     }
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        held().remove(&self.0);
+        let mut held = held();
+        let Some(holds) = held.get_mut(&self.0) else { return };
+        *holds -= 1;
+        if *holds == 0 {
+            held.remove(&self.0);
+        }
     }
 }
 
-/// The calls that this process works on. Keys are unlike any other.
-fn held() -> MutexGuard<'static, BTreeSet<Arc<str>>> {
-    static HELD: Mutex<BTreeSet<Arc<str>>> = Mutex::new(BTreeSet::new());
+/// The calls that this process works on. Keys are unlike any other. Counted: who wanted to take a call
+/// and came too late gives back their own hold, and not that of who works on it.
+fn held() -> MutexGuard<'static, BTreeMap<Arc<str>, usize>> {
+    static HELD: Mutex<BTreeMap<Arc<str>, usize>> = Mutex::new(BTreeMap::new());
     HELD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -152,6 +158,17 @@ mod tests {
         drop(hold);
         // Where processes cannot be told apart it is the time that counts.
         assert_eq!(lease.stands("lease-test", now), lease.process.is_none());
+    }
+
+    #[test]
+    fn who_came_too_late_gives_back_their_own_hold_alone() {
+        let now = Timestamp::constant(1_700_000_000, 0);
+        let lease = Lease::new(now);
+        let works = Hold::new("taken-test".into());
+        drop(Hold::new("taken-test".into()));
+        assert!(lease.stands("taken-test", now));
+        drop(works);
+        assert!(!held().contains_key("taken-test"));
     }
 
     #[test]
