@@ -119,11 +119,11 @@ async fn what_the_policy_would_change_or_nobody_can_ask_about_is_refused() {
         asks("r1", "q3", "erase", "{}"),
         asks("r1", "q4", "erase", r#"{"a":1,"a":2}"#),
         answered("q1", false, json!({})),
+        // Nobody attends to calls that wait without an agent that is linked.
+        answered("q2", false, json!({"reason": Outcome::Denied.fixed_text()})),
         answered("q3", false, json!({"reason": "not that one"})),
         answered("q4", false, json!({})),
         done("r1"),
-        // Nobody attends to calls that wait without an agent that is linked.
-        answered("q2", false, json!({})),
     ]);
     let mut wire = with_docs(script, Some("always"), narrows).start().await;
     let mut events = Vec::new();
@@ -133,7 +133,7 @@ async fn what_the_policy_would_change_or_nobody_can_ask_about_is_refused() {
     wire.pass(SECOND).await;
     assert_eq!(wire.server.failures(), Vec::<String>::new());
     let denied = |kind: &&EventKind| matches!(kind, EventKind::ToolDenied { .. });
-    assert_eq!(events.iter().filter(denied).count(), 2, "{events:#?}");
+    assert_eq!(events.iter().filter(denied).count(), 3, "{events:#?}");
 }
 
 #[tokio::test(start_paused = true)]
