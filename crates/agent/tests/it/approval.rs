@@ -613,7 +613,7 @@ async fn in_writing_an_approved_call_sees_the_memory_of_its_caller() {
     };
     let parked = rig.parks(50).await;
     rig.change(&parked, |approval| approval.memory_of = Some("ann".into())).await;
-    let memory = Arc::new(InMemory::new());
+    let (memory, clock) = (Arc::new(InMemory::new()), rig.now.clone());
     let prompt = Prompt::builder("clerk").system("Pay.").build().unwrap();
     let agent: Agent = PromptAgent::inline(prompt)
         .model(ScriptedModel::new([ModelTurn::says("Noted.")]).shared())
@@ -622,6 +622,7 @@ async fn in_writing_an_approved_call_sees_the_memory_of_its_caller() {
         .agent("clerk")
         .unwrap()
         .shared_store(rig.store.clone())
+        .clock(move || *clock.lock().unwrap())
         .build();
     let input = restart(&rig.history().await);
     let output = agent.run(&cx(), input, AgentInit::session("s")).await.unwrap();
