@@ -420,7 +420,8 @@ fn some_unless<T: 'static, Nothing: 'static>(value: T) -> Option<T> {
     (TypeId::of::<T>() != TypeId::of::<Nothing>()).then_some(value)
 }
 
-/// 12 random bytes in unpadded base64url: 16 characters.
+/// 12 random bytes in unpadded base64url: 16 characters, the first of them a letter, since a command line
+/// takes what begins with a hyphen for an option.
 fn random_id() -> Arc<str> {
     let mut bytes = [0u8; 12];
     if getrandom::fill(&mut bytes).is_err() {
@@ -430,6 +431,7 @@ fn random_id() -> Arc<str> {
         bytes[..8].copy_from_slice(&(now.as_nanos() as u64).to_be_bytes());
         bytes[8..].copy_from_slice(&COUNT.fetch_add(1, Ordering::Relaxed).to_be_bytes());
     }
+    bytes[0] &= 0x7f;
     base64url(&bytes).into()
 }
 
@@ -454,5 +456,7 @@ mod tests {
         assert_eq!(base64url(b"Many hands m"), "TWFueSBoYW5kcyBt");
         assert_eq!(base64url(&[0xff; 12]), "_".repeat(16));
         assert_ne!(random_id(), random_id());
+        let first = |id: Arc<str>| id.chars().next().unwrap();
+        assert!((0..500).all(|_| first(random_id()).is_ascii_alphabetic()));
     }
 }

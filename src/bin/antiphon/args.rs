@@ -111,7 +111,7 @@ pub struct TalkArguments {
     #[arg(long, value_name = "FILE")]
     pub store: Option<PathBuf>,
     /// Goes on from this snapshot, or from the latest one of this session.
-    #[arg(long, value_name = "ID", requires = "store")]
+    #[arg(long, value_name = "ID", requires = "store", allow_hyphen_values = true)]
     pub resume: Option<String>,
     /// Goes on from the latest snapshot in the store.
     #[arg(long, requires = "store", conflicts_with = "resume")]
@@ -223,7 +223,7 @@ pub struct ChatArguments {
     #[arg(long, value_name = "FILE")]
     pub store: Option<PathBuf>,
     /// Goes on from this snapshot, or from the latest one of this session.
-    #[arg(long, value_name = "ID", requires = "store")]
+    #[arg(long, value_name = "ID", requires = "store", allow_hyphen_values = true)]
     pub resume: Option<String>,
     /// Goes on from the latest snapshot in the store.
     #[arg(long, requires = "store", conflicts_with = "resume")]

@@ -351,7 +351,7 @@ fn a_shorter_window_of_another_host_deletes_nothing_that_a_longer_one_counts() {
         let (minute, day, week) = (of(60), of(86_400), of(7 * 86_400));
         assert!(taken(store, 0, &day).is_some());
         assert!(taken(store, DAY + 60_000 * 60, &minute).is_some(), "it has left its window");
-        assert_eq!(store.spent(at(2 * DAY), &[week.clone()]).unwrap()[0].amount, 120);
+        assert_eq!(store.spent(at(2 * DAY), std::slice::from_ref(&week)).unwrap()[0].amount, 120);
         assert!(taken(store, 2 * DAY, &week).is_none());
     }
 }
