@@ -13,7 +13,7 @@ use crate::{
     tool::ToolStream,
 };
 
-/// What [`ToolExecutor::run`] needs beside the call.
+/// What [`ToolExecutor::run`](crate::ToolExecutor::run) needs beside the call.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct RunContext {
@@ -133,9 +133,9 @@ impl RunContext {
     }
 
     /// A call that has to wait for a person does so apart from the conversation, which goes on: its
-    /// output says so, and [`Executed::approval`] is its record in the agent's store. Where that keeps
+    /// output says so, and [`Executed::approval`](crate::Executed::approval) is its record in the agent's store. Where that keeps
     /// no [account](crate::ledger) nothing is parked, and the output is that of
-    /// [`Outcome::Paused`].
+    /// [`Outcome::Paused`](crate::Outcome::Paused).
     pub fn parking(mut self, parking: Parking) -> Self {
         self.parking = Some(parking);
         self.parks_interrupts = true;
@@ -150,7 +150,7 @@ impl RunContext {
     }
 
     /// An output that is too large is cut, marked and given to the model instead of an error;
-    /// [`Executed::whole`] is all of it.
+    /// [`Executed::whole`](crate::Executed::whole) is all of it.
     pub fn cut_outputs(mut self) -> Self {
         self.cuts_outputs = true;
         self

@@ -32,7 +32,7 @@ pub enum Outcome {
     Interrupted,
     /// The output was larger than allowed.
     OutputTooLarge,
-    /// The tool waits for somebody's answer: [`Executed::interrupt`] says why.
+    /// The tool waits for somebody's answer: [`Executed::interrupt`](crate::Executed::interrupt) says why.
     Paused,
     /// A person was asked and did not approve it.
     NotApproved,
