@@ -91,3 +91,21 @@ async fn over_gemini_a_mail_is_data() {
     let beside = beside(&server.client_messages(), |frame| frame.get("toolResponse").is_some());
     assert_framed(&beside);
 }
+
+#[cfg(all(feature = "openai", feature = "cascade"))]
+#[tokio::test(start_paused = true)]
+async fn over_a_cascade_a_mail_is_data() {
+    use antiphon_testkit::{ModelTurn, ScriptedModel};
+    let model = ScriptedModel::answering(|request| {
+        let messages = serde_json::to_string(&request.messages).unwrap();
+        match messages.contains("IGNORE ALL RULES") {
+            true => ModelTurn::says("Well."),
+            false => ModelTurn::calls("c1", "read_mail", json!({})),
+        }
+    });
+    let _session = reads_mail(crate::trials::cascade_of(model.shared())).await;
+    // What the model was asked last holds all that it was told.
+    let last = serde_json::to_value(model.requests().pop().unwrap().messages).unwrap();
+    let beside = beside(last.as_array().unwrap(), |message| message["role"] == "tool");
+    assert_framed(&beside);
+}

@@ -8,3 +8,6 @@ mod replies;
 mod table;
 mod timers;
 mod tools;
+
+#[cfg(all(feature = "openai", feature = "cascade"))]
+pub use table::cascade_of;

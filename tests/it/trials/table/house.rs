@@ -184,6 +184,12 @@ fn parts() -> (Script, Arc<Parts>) {
     (script, Arc::new(parts))
 }
 
+/// A cascade of this model, whose ears and mouth nobody gives anything to do.
+pub fn cascade_of(model: Arc<dyn Model>) -> CascadeProvider {
+    let (_, parts) = parts();
+    CascadeProvider::builder(parts.clone(), model, parts).detector(|| Box::new(Loudness)).build()
+}
+
 /// The next thing that the script has for a part.
 async fn next<T>(queue: &AsyncMutex<mpsc::UnboundedReceiver<T>>) -> Option<T> {
     queue.lock().await.recv().await

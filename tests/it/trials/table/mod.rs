@@ -10,6 +10,9 @@ mod script;
 mod trials;
 mod wire;
 
+#[cfg(feature = "cascade")]
+pub use house::cascade_of;
+
 use std::pin::Pin;
 
 use antiphon::{
