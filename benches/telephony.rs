@@ -269,12 +269,13 @@ async fn far_end(mut own: FarEnd, ticks: usize, stagger: Duration, later: Durati
     times
 }
 
-/// A reply of so many ticks, in pieces of a second that are sent at once.
+/// A reply of so many ticks, in pieces of a second, each of which is there a second before it is due: models
+/// speak faster than they are heard.
 async fn talk(far: &FarEnd, reply: &str, ticks: usize, format: AudioFormat) {
     far.emit(LiveEvent::ReplyStarted { reply: reply.into(), request: None });
     let began = Instant::now();
     for second in 0..ticks / 50 {
-        sleep_until(began + Duration::from_secs(second as u64)).await;
+        sleep_until(began + Duration::from_secs(second.saturating_sub(1) as u64)).await;
         audio(far, reply, 1_000, format);
     }
     let (reply, outcome) = (reply.into(), ReplyOutcome::Completed);
