@@ -8,7 +8,8 @@ import time
 import urllib.error
 import urllib.request
 
-from talk import Failure
+from recording import Proxy
+from talk import Failure, check
 
 NODE = pathlib.Path(__file__).resolve().parent / "node"
 
@@ -71,6 +72,23 @@ class Mock:
         self._process.kill()
         self._process.wait()
         self._log.close()
+
+
+class RecordedMock(Mock):
+    """aimock behind a proxy that writes every frame down, both ways."""
+
+    def __init__(self, folder, *arguments, **options):
+        super().__init__(folder, *arguments, **options)
+        self._proxy = Proxy(self.port, folder / "aimock.jsonl")
+        self.recording = self._proxy.recording
+        self.root = f"ws://127.0.0.1:{self._proxy.port}"
+        self.url = f"{self.root}/v1/realtime"
+
+    def __exit__(self, *failure):
+        super().__exit__(*failure)
+        self._proxy.close()
+        if failure[0] is None:  # else that is what to tell
+            check(not self._proxy.faults, "; ".join(self._proxy.faults))
 
 
 def _answers(port):

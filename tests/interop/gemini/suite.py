@@ -10,7 +10,7 @@ import subprocess
 import sys
 import wave
 
-from aimock import NODE, WEATHER, Mock, node
+from aimock import NODE, WEATHER, RecordedMock, node
 from realtime.suite import example
 from talk import Run, check
 
@@ -25,6 +25,11 @@ WRONG = [
     {"toolResponse": {"functionResponses": [{"id": "x", "response": "sunny"}]}},
 ]
 """What a scenario sends wrong on purpose; see genai_python.py."""
+
+AIMOCK_DEVIATIONS = {
+    # It tells an error in a message, for which the vendor's types have no kind.
+    ("error", "error"),
+}
 
 
 class GeminiPeers:
@@ -135,22 +140,24 @@ class GeminiPeers:
         self._judge(server)
 
     def our_client_holds_text_turns_with_aimock_as_gemini(self, folder):
-        with Mock(folder) as mock:
+        with RecordedMock(folder) as mock:
             run = self._talk(
                 mock.root, "--text", "hello", "--text", "goodbye",
                 "--output", "none",
             )
+        self._judge_aimock(mock)
         said = [message["text"] for message in run.of("agent_message")]
         check(said == ["Hello! How can I help you today?", "Goodbye!"], run.story())
 
     def our_client_holds_a_tool_turn_with_aimock_as_gemini(self, folder):
         tools = folder / "tools.json"
         tools.write_text(json.dumps([WEATHER]))
-        with Mock(folder) as mock:
+        with RecordedMock(folder) as mock:
             run = self._talk(
                 mock.root, "--text", "weather in Paris", "--tools", tools,
                 "--output", "none",
             )
+        self._judge_aimock(mock)
         (result,) = run.of("tool_result")
         check(result["outcome"] == "success", run.story())
         check(run.of("agent_message")[-1]["text"] == "It is 18 degrees.", run.story())
@@ -165,16 +172,18 @@ class GeminiPeers:
             "content": "Hello!",
         }
         fixtures = [{"match": {"userMessage": "hello"}, "response": voice}]
-        with Mock(folder, fixtures=fixtures) as mock:
+        with RecordedMock(folder, fixtures=fixtures) as mock:
             run = self._talk(mock.root, "--text", "hello", "--output", answer)
+        self._judge_aimock(mock)
         check(len(run.of("agent_message")) == 1, run.story())
         with wave.open(str(answer)) as file:
             samples = file.readframes(file.getnframes())
         check(tone in samples, "its voice is not in the file, sample by sample")
 
     def our_client_outlives_a_slow_aimock_as_gemini(self, folder):
-        with Mock(folder, "--chaos-latency", "400", "--latency", "50") as mock:
+        with RecordedMock(folder, "--chaos-latency", "400", "--latency", "50") as mock:
             run = self._talk(mock.root, "--text", "hello", "--output", "none")
+        self._judge_aimock(mock)
         check(len(run.of("agent_message")) == 1, run.story())
 
     def our_client_says_why_when_aimock_breaks_as_gemini(self, folder):
@@ -191,9 +200,11 @@ class GeminiPeers:
         ways = {f"--chaos-{flag}": ((f"--chaos-{flag}", "1"), None) for flag in flags}
         ways |= {what: ((), [fixture]) for what, fixture in breaks.items()}
         for what, (arguments, fixtures) in ways.items():
-            with Mock(folder, *arguments, **({"fixtures": fixtures} if fixtures else {})) as mock:
+            options = {"fixtures": fixtures} if fixtures else {}
+            with RecordedMock(folder, *arguments, **options) as mock:
                 with self._run(mock.root, "--text", "hello", "--output", "none") as run:
                     status = run.wait(120)
+            self._judge_aimock(mock)
             check(status in (0, 1), f"{what}: exit status {status}")
             # Every run ends, so that its end says nothing unless by its reason; the flags break nothing.
             ended = [end for end in run.of("session_ended") if end["reason"] != "stopped"]
@@ -210,11 +221,12 @@ class GeminiPeers:
                    "status": 429}
         fixtures = [{"match": {"userMessage": "hello"}, "response": refusal}]
         for said, why in (("hello", "Too many requests."), ("goodbye", "No fixture matched")):
-            with Mock(folder, fixtures=fixtures) as mock:
+            with RecordedMock(folder, fixtures=fixtures) as mock:
                 with self._run(mock.root, "--text", said, "--output", "none") as run:
                     error = run.wait_for("error", 30)
                     # Its turn has failed with that, and nobody waits for anything more.
                     status = run.wait(20)
+            self._judge_aimock(mock)
             check(why in error["message"], str(error))
             check(status in (0, 1), f"{said}: exit status {status}")
 
@@ -242,6 +254,12 @@ class GeminiPeers:
         before = len(self.frames.invalid)
         self.frames.judge(server.recording, told_wrong)
         check(len(self.frames.invalid) == before, "; ".join(self.frames.invalid[before:][:3]))
+
+    def _judge_aimock(self, mock):
+        before = len(self.frames.invalid)
+        counts = self.frames.judge(mock.recording, deviations=AIMOCK_DEVIATIONS)
+        check(all(counts.values()), f"frames are missing: {counts}")
+        check(len(self.frames.invalid) == before, "; ".join(self.frames.invalid[before:][:12]))
 
     def _talk(self, url, *arguments):
         with self._run(url, *arguments) as run:
